@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan bound to tensors: everything is checked here, once, so that a run only replays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+
+from .aliasing import drop_aliases, refuse_shared
+from .backends import Backend, choose
+from .errors import LayoutError, nearest
+from .spec import Spec
+from .table import Table
+
+if TYPE_CHECKING:
+    from .plan import CopyPlan
+
+CASTS = (torch.bfloat16, torch.float16, torch.float32)
+Tensors = Mapping[Hashable, torch.Tensor]
+
+
+class Bound:
+    """What `CopyPlan.bind` returns: a plan with the addresses of its tensors.
+
+    Attributes
+    ----------
+    backend : str
+        The name of the backend that runs it.
+    launches : int
+        How many kernels a run starts.
+    nbytes : int
+        How many target bytes a run writes.
+    """
+
+    def __init__(self, plan: CopyPlan, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None], backend: Backend) -> None:
+        self.backend = backend.name
+        table = drop_aliases(plan.table, targets, plan.target_keys)
+        refuse_shared(sources, targets, plan.source_keys, plan.target_keys)
+        self._tensors = [tensor for tensor in (*sources, *targets) if tensor is not None]
+        keys = zip((*plan.source_keys, *plan.target_keys), (*sources, *targets), strict=True)
+        self._keys = [key for key, tensor in keys if tensor is not None]
+        self._addresses = self._where()
+        self._replay: Callable[[], None] = backend.prepare(table, sources, targets)
+        self.launches = backend.launches(table)
+        self.nbytes = _bytes_written(table, targets)
+
+    def _where(self) -> list[int]:
+        return list(map(torch.Tensor.data_ptr, self._tensors))
+
+    def run(self) -> None:
+        """Fill the targets in place.
+
+        Raises
+        ------
+        LayoutError
+            Where a tensor has moved since it was bound; nothing was written.
+        """
+        addresses = self._where()
+        if addresses != self._addresses:
+            moved = next(k for k, old, new in zip(self._keys, self._addresses, addresses, strict=True) if old != new)
+            raise LayoutError(f"{moved!r} has moved in memory since it was bound: bind the plan again")
+        self._replay()
+
+
+def bind(plan: CopyPlan, sources: Tensors, targets: Tensors, backend: str) -> Bound:
+    """See `CopyPlan.bind`."""
+    plan = plan.fitted(sources, targets)
+    ours, theirs = _numbered(plan.source_keys, sources), _numbered(plan.target_keys, targets)
+    _check_dtypes(plan, ours, theirs)
+    chosen = choose(backend, [tensor for tensor in (*ours, *theirs) if tensor is not None])
+    for key, tensor in (*sources.items(), *targets.items()):
+        if tensor.device.type not in chosen.devices:
+            raise LayoutError(f"{key!r} is on {tensor.device}, but backend {chosen.name!r} runs on {', '.join(chosen.devices)}")
+    return Bound(plan, ours, theirs, chosen)
+
+
+def _numbered(keys: Sequence[Hashable], tensors: Tensors) -> list[torch.Tensor | None]:
+    return [tensors[key].detach() if key in tensors else None for key in keys]
+
+
+def _bytes_written(table: Table, targets: Sequence[torch.Tensor | None]) -> int:
+    sizes = np.array([0 if tensor is None else tensor.element_size() for tensor in targets], dtype=np.int64)
+    return int((table.elements * sizes[table.target]).sum()) if len(table) else 0
+
+
+def actual_strides(side: str, specs: Mapping[Hashable, Spec], tensors: Tensors) -> dict[Hashable, tuple[int, ...]]:
+    """Check that the tensors are those of the Specs; the strides of those that are not contiguous."""
+    for key in specs:
+        if key not in tensors:
+            raise LayoutError(f"{side} {key!r} has a Spec but no tensor{nearest(key, tensors)}")
+    strides: dict[Hashable, tuple[int, ...]] = {}
+    for key, tensor in tensors.items():
+        if key not in specs:
+            raise LayoutError(f"{side} {key!r} is a tensor without a Spec{nearest(key, specs)}")
+        _check_tensor(side, key, specs[key], tensor)
+        if not tensor.is_contiguous():
+            strides[key] = tensor.stride()
+    return strides
+
+
+def _check_tensor(side: str, key: Hashable, spec: Spec, tensor: Any) -> None:
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.is_meta:
+        raise LayoutError(f"{side} {key!r} is {type(tensor).__name__}: a dense tensor with storage was wanted")
+    shape = spec.shape()
+    if tuple(tensor.shape) != shape:
+        declared = f" (declared {str(spec.declared)!r})" if spec.declared else ""
+        raise LayoutError(f"{side} {key!r} has shape {tuple(tensor.shape)}, but {str(spec.layout)!r}{declared} has {shape}")
+    if spec.dtype is not None and tensor.dtype != spec.dtype:
+        raise LayoutError(f"{side} {key!r} is {tensor.dtype}, but its Spec says {spec.dtype}")
+    if tensor.is_contiguous():
+        return
+    if spec.declared is not None:
+        raise LayoutError(f"{side} {key!r} is declared {str(spec.declared)!r} and must be contiguous, but has strides {tensor.stride()}")
+    if side == "target" and tensor.numel() and _overlaps_itself(tensor):
+        raise LayoutError(f"target {key!r} with shape {tuple(tensor.shape)} and strides {tensor.stride()} overlaps itself")
+
+
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    reach = 0
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (extent - 1)
+    return False
+
+
+def _check_dtypes(plan: CopyPlan, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]) -> None:
+    """A dtype that differs is an error, unless the target's Spec declares the cast."""
+    ours, theirs = _dtype_numbers(sources), _dtype_numbers(targets)
+    reads = plan.table.source >= 0
+    source, target = plan.table.source[reads], plan.table.target[reads]
+    differs = ours[0][source] != theirs[0][target]
+    for number, other in _distinct_pairs(source[differs], target[differs]):
+        key, wanted = plan.target_keys[other], theirs[1][theirs[0][other]]
+        held = ours[1][ours[0][number]]
+        where = f"source {plan.source_keys[number]!r} is {held} and target {key!r} is {wanted}"
+        if plan.targets[key].dtype is None:
+            raise LayoutError(f"{where}: bits move unchanged unless the target's Spec says dtype={wanted}")
+        if held not in CASTS or wanted not in CASTS:
+            raise LayoutError(f"{where}: only {', '.join(map(str, CASTS))} are cast")
+
+
+def _dtype_numbers(tensors: Sequence[torch.Tensor | None]) -> tuple[Any, list[torch.dtype | None]]:
+    known: dict[torch.dtype | None, int] = {}
+    numbers = [known.setdefault(None if tensor is None else tensor.dtype, len(known)) for tensor in tensors]
+    return np.array(numbers, dtype=np.int64), list(known)
+
+
+def _distinct_pairs(ones: Any, others: Any) -> Iterator[tuple[int, int]]:
+    pairs = np.unique(np.stack([ones, others], axis=1), axis=0) if len(ones) else []
+    return itertools.starmap(lambda one, other: (int(one), int(other)), pairs)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From two sets of Specs to the blocks that carry one into the other, proved on the way.
+
+Every target piece is a box of coordinates. Each source piece of the same identity cuts its intersection out of the
+box: one block. What is left at the end has no source and refuses the plan, so coverage comes with the derivation. The
+same cut from the other side finds source elements that no target wants, and among sources those that two of them hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .blocks import ZERO_FILL, Block, coalesce
+from .combs import Comb, CutsDoNotNest, add, meet
+from .errors import LayoutError, nearest
+from .pieces import Group, Piece, gather, pieces
+from .spec import Spec
+
+Strides = Mapping[Any, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a plan: its tensors by number, and their pieces by identity."""
+
+    name: str
+    keys: list[Any]
+    pieces: dict[Any, list[Piece]]
+    padding: list[Piece]
+
+    def key(self, piece: Piece) -> Any:
+        """The first tensor that a piece (or what is left of it) lies in."""
+        place = piece.place
+        for comb in piece.axes.values():
+            place = add(place, comb.origin)
+        return self.keys[place[0]]
+
+
+def derive(
+    sources: Mapping[Any, Spec],
+    targets: Mapping[Any, Spec],
+    dims: Mapping[str, Any] | None,
+    *,
+    unused: str,
+    replicas: str,
+    strides: tuple[Strides, Strides] = ({}, {}),
+    inverse: bool = False,
+) -> tuple[list[Block], list[Any], list[Any]]:
+    """The blocks of a plan and the keys of its sources and targets by number; see `layout_kernels.compile`.
+
+    ``strides`` are those of tensors that are not contiguous; ``inverse`` reads repeated elements at their first copy.
+    """
+    source = _side("source", sources, dims, strides[0], repeats=False, lists=inverse)
+    target = _side("target", targets, dims, strides[1], repeats=True, lists=True)
+    _check_sizes(source, target)
+    blocks: list[Block] = []
+    for identity, boxes in target.pieces.items():
+        offered = source.pieces.get(identity, [])
+        if replicas == "refuse":
+            _refuse_overlap(source, offered, "two sources hold it; say replicas='first' if they are replicas")
+        for box, near in zip(boxes, _near(boxes, offered), strict=True):
+            found, left = _cut_all(target, box, source, near)
+            if left:
+                _refuse_uncovered(target, left, source)
+            blocks += found
+    if unused == "refuse":
+        _refuse_unused(source, target)
+    blocks += [_zero(piece) for piece in target.padding if piece.padding == "zero"]
+    return coalesce(blocks), source.keys, target.keys
+
+
+def _side(name: str, specs: Mapping[Any, Spec], dims: Any, strides: Strides, *, repeats: bool, lists: bool) -> Side:
+    groups, keys = gather(specs, dims, strides)
+    side = Side(name, keys, {}, [])
+    for group in groups:
+        try:
+            _refuse_lists(group, lists)
+            found = pieces(group, repeats=repeats)
+            once = pieces(group, repeats=False) if repeats else found
+        except LayoutError as error:
+            raise LayoutError(f"{name} {keys[group.first]!r}: {error}") from error
+        for _, alike in _by_identity(once):
+            _refuse_overlap(side, alike, "the layout holds it twice")
+        for piece in found:
+            if piece.padding:
+                side.padding.append(piece)
+            else:
+                side.pieces.setdefault(piece.identity, []).append(piece)
+    return side
+
+
+def _refuse_lists(group: Group, allowed: bool) -> None:
+    """A list of positions may repeat itself in a target; in a source the element would be two."""
+    for name in group.spec.layout.meshes:
+        chosen = group.spec.mesh.get(name)
+        if isinstance(chosen, list) and not allowed and len(set(chosen)) < len(chosen):
+            raise LayoutError(f"mesh {name!r} lists a position twice: {chosen}; only a target may repeat an element")
+
+
+def _by_identity(found: Sequence[Piece]) -> Iterator[tuple[Any, list[Piece]]]:
+    alike: dict[Any, list[Piece]] = {}
+    for piece in found:
+        if not piece.padding:
+            alike.setdefault(piece.identity, []).append(piece)
+    yield from alike.items()
+
+
+# -- boxes: pieces by their combs ------------------------------------------------------------------------------------
+
+
+def _cut(one: Piece, two: Piece) -> tuple[list[tuple[Piece, Piece]], list[Piece]]:
+    """Pairs of equal boxes out of two pieces of one identity, and the rest of the first."""
+    met = {axis: meet(one.axes[axis], two.axes[axis]) for axis in one.axes}
+    if not all(pairs for pairs, _ in met.values()):
+        return [], [one]
+    rest: list[Piece] = []
+    inside: list[dict[str, Comb]] = [dict(one.axes)]
+    for axis, (pairs, missed) in met.items():
+        rest += [replace(one, axes={**box, axis: comb}) for box in inside for comb in missed]
+        inside = [{**box, axis: comb} for box in inside for comb, _ in pairs]
+    matched = itertools.product(*(pairs for pairs, _ in met.values()))
+    boxes = [(dict(zip(met, (a for a, _ in combo), strict=True)), dict(zip(met, (b for _, b in combo), strict=True))) for combo in matched]
+    return [(replace(one, axes=ours), replace(two, axes=theirs)) for ours, theirs in boxes], rest
+
+
+def _cut_all(side: Side, box: Piece, other: Side, offered: Sequence[Piece]) -> tuple[list[Block], list[Piece]]:
+    """Everything that the offered pieces cut out of a target box, as blocks, and what is left of it."""
+    blocks: list[Block] = []
+    left = [box]
+    for piece in offered:
+        if not left:
+            break
+        remaining: list[Piece] = []
+        for part in left:
+            pairs, rest = _cut_named(side, part, other, piece)
+            blocks += [_block(ours, theirs) for ours, theirs in pairs]
+            remaining += rest
+        left = remaining
+    return blocks, left
+
+
+def _cut_named(side: Side, one: Piece, other: Side, two: Piece) -> tuple[list[tuple[Piece, Piece]], list[Piece]]:
+    try:
+        return _cut(one, two)
+    except CutsDoNotNest as error:
+        outer, inner = error.args
+        raise LayoutError(
+            f"{side.name} {side.key(one)!r} ({one.group.spec.layout}) and {other.name} {other.key(two)!r} "
+            f"({two.group.spec.layout}) cut an axis of {one.group.spec.of!r} in ways that do not nest: "
+            f"steps of {outer} and of {inner}; {_cut_axes(one)} beside {_cut_axes(two)}"
+        ) from None
+
+
+def _cut_axes(piece: Piece) -> str:
+    cuts = {axis.name: axis.parts for axis in piece.group.sizes.axes.values() if axis.parts and axis.name in piece.axes}
+    return ", ".join(f"{name} = ({' '.join(parts)})" for name, parts in cuts.items()) or "no cut"
+
+
+def _near(boxes: Sequence[Piece], offered: Sequence[Piece]) -> list[list[Piece]]:
+    """For every box the offered pieces whose bounds meet its own: a cheap sieve before the exact cut."""
+    if not offered or not boxes:
+        return [[] for _ in boxes]
+    axes = sorted(boxes[0].axes)
+    if not axes:
+        return [list(offered) for _ in boxes]
+    ours, theirs = (np.array([[[p.axes[a].start, p.axes[a].last] for a in axes] for p in side]) for side in (boxes, offered))
+    hits = [(box[:, 0] <= theirs[:, :, 1]).all(1) & (theirs[:, :, 0] <= box[:, 1]).all(1) for box in ours]
+    return [[offered[place] for place in np.flatnonzero(hit)] for hit in hits]
+
+
+def _block(target: Piece, source: Piece) -> Block:
+    base = source.place + target.place
+    digits: list[tuple[int, tuple[int, ...]]] = [(extent, (0, 0, *move)) for extent, move in target.repeats]
+    for axis, comb in target.axes.items():
+        other = source.axes[axis]
+        base = add(base, other.origin + comb.origin)
+        digits += [(a.extent, b.payload + a.payload) for a, b in zip(comb.digits, other.digits, strict=True)]
+    return Block(base, tuple(digits))
+
+
+def _zero(piece: Piece) -> Block:
+    return Block((ZERO_FILL, 0, *piece.place), tuple((extent, (0, 0, *move)) for extent, move in piece.repeats))
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def _refuse_overlap(side: Side, alike: Sequence[Piece], why: str) -> None:
+    near = _near(alike, alike)
+    numbers = {id(piece): number for number, piece in enumerate(alike)}
+    for number, (piece, others) in enumerate(zip(alike, near, strict=True)):
+        for other in others:
+            if numbers[id(other)] > number:
+                pairs, _ = _cut_named(side, piece, side, other)
+                if pairs:
+                    first, second = side.key(pairs[0][0]), side.key(pairs[0][1])
+                    both = f"{first!r}" if first == second else f"{first!r} and {second!r}"
+                    raise LayoutError(f"{side.name} {both}: {_where(pairs[0][0])}: {why}")
+
+
+def _refuse_unused(source: Side, target: Side) -> None:
+    for identity, boxes in source.pieces.items():
+        wanted = target.pieces.get(identity, [])
+        for box, near in zip(boxes, _near(boxes, wanted), strict=True):
+            _, left = _cut_all(source, box, target, near)
+            if left:
+                hint = _explain_missing(left[0], target)
+                raise LayoutError(
+                    f"source {source.key(left[0])!r}: {_where(left[0])}: no target wants it; "
+                    f"say unused='allow' if that is meant{hint}"
+                )
+
+
+def _refuse_uncovered(target: Side, left: Sequence[Piece], source: Side) -> NoReturn:
+    raise LayoutError(
+        f"target {target.key(left[0])!r}: {_where(left[0])}: no source holds it, and it is not declared as padding"
+        f"{_explain_missing(left[0], source)}"
+    )
+
+
+def _where(piece: Piece) -> str:
+    """The logical tensor, tags and coordinates of a piece, as a message names them."""
+    tags = f"[{' '.join(sorted(piece.tags))}] " if piece.tags else ""
+    ranges = []
+    for axis, comb in sorted(piece.axes.items()):
+        step = f" in steps of {comb.digits[-1].weight}" if comb.digits and comb.digits[-1].weight > 1 else ""
+        ranges.append(f"{axis} {comb.start}" if comb.start == comb.last else f"{axis} {comb.start}..{comb.last}{step}")
+    return f"{piece.group.spec.of or 'the tensor'!r} {tags}{', '.join(ranges) or 'its one element'}"
+
+
+def _explain_missing(piece: Piece, other: Side) -> str:
+    """What the other side has that comes nearest: the same logical tensor, tags, axes."""
+    of = piece.group.spec.of
+    names = {identity[0] for identity in other.pieces}
+    if of not in names:
+        return f"; no {other.name} belongs to {of!r}{nearest(of, names)}"
+    tagged = [axes for name, tags, axes in other.pieces if name == of and tags == piece.tags]
+    if not tagged:
+        known = sorted({f"[{' '.join(sorted(tags))}]" for name, tags, _ in other.pieces if name == of})
+        return f"; the {other.name}s of {of!r} have the tags {', '.join(known)}"
+    if frozenset(piece.axes) not in tagged:
+        known = sorted({" ".join(sorted(axes)) for axes in tagged})
+        return f"; the {other.name}s of {of!r} with these tags have other axes: {'; '.join(known)}"
+    found = other.pieces[piece.identity]
+    return f"; the {other.name}s hold " + " and ".join(_where(p) for p in found[:3]) + (" and more" if found[3:] else "")
+
+
+def _check_sizes(*sides: Side) -> None:
+    """One axis has one size among all Specs of one logical tensor."""
+    seen: dict[tuple[str, str], tuple[int, Side, Piece]] = {}
+    for side in sides:
+        for identity, found in side.pieces.items():
+            for piece, axis in itertools.product(found, identity[2]):
+                size = piece.group.sizes[axis].size
+                known, other, first = seen.setdefault((identity[0], axis), (size, side, piece))
+                if known != size:
+                    raise LayoutError(
+                        f"axis {axis!r} of {identity[0]!r} has size {size} in {side.name} {side.key(piece)!r} "
+                        f"but {known} in {other.name} {other.key(first)!r}"
+                    )
