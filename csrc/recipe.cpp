@@ -134,6 +134,12 @@ Chain take_chain(const Digit& first, Digits& rest, Seen seen) {
   return chain;
 }
 
+WriteLines best_line_writer(const Recipe& recipe) {
+  const int64_t unit = recipe.source_unit;
+  const bool contiguous = recipe.across.near() == unit && recipe.down.near() == recipe.target_unit;
+  return contiguous && unit <= 16 && (unit & (unit - 1)) == 0 ? line_writers(unit).back() : nullptr;
+}
+
 void make_tiles(Recipe& recipe, Digits digits, size_t across) {
   const Digit a = digits[across];
   const Digit b = digits.back();
@@ -144,6 +150,7 @@ void make_tiles(Recipe& recipe, Digits digits, size_t across) {
   recipe.down = take_chain(b, digits, seen_from_target);
   recipe.outer = digits;
   recipe.strip = std::max<int64_t>(1, line / recipe.source_unit);
+  recipe.write_lines = best_line_writer(recipe);
   const int64_t length = recipe.across.length();
   const int64_t pieces = ceil_divide(length * recipe.source_unit, source_row_bytes);
   recipe.segment = ceil_divide(ceil_divide(length, pieces), recipe.strip) * recipe.strip;

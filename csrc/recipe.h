@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lines.h"
 #include "table.h"
 
 namespace layout_kernels {
@@ -54,6 +55,7 @@ struct Recipe {
   Chain across, down;         // tiles: fastest in the source, fastest in the target
   int64_t segment = 1;        // how much of `inner` or `across` one item of work takes
   int64_t strip = 1;          // how much of `down` one item of work takes
+  WriteLines write_lines = nullptr;  // tiles of whole vectors; null where elements must move one by one
   int64_t other = 0;          // split: from the first target stream to the second; merge: of the sources
   int64_t target_grain = 64;  // largest power of two, up to a cache line, that divides every target step
 

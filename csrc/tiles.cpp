@@ -6,6 +6,7 @@
 #include "cast.h"
 #include "copy.h"
 #include "kernels.h"
+#include "lines.h"
 #include "walk.h"
 
 namespace layout_kernels {
@@ -36,121 +37,81 @@ void for_each_strip(const Work& work, Body&& body) {
   }
 }
 
-// A square of 16 bytes each way, in registers: one step of zipping halves for each power of two.
-template <int size>
-void transpose_square(char* tile, const char* const* rows, int64_t offset) {
-  constexpr int side = 16 / size;
-  Vector v[side], w[side];
-  for (int i = 0; i < side; ++i) v[i] = load(rows[i] + offset);
-  if constexpr (side > 1) {
-    for (int step = 1; step < side; step *= 2) {
-      for (int i = 0; i < side / 2; ++i) {
-        w[2 * i] = zip_low<size>(v[i], v[i + side / 2]);
-        w[2 * i + 1] = zip_high<size>(v[i], v[i + side / 2]);
-      }
-      for (int i = 0; i < side; ++i) v[i] = w[i];
-    }
-  }
-  for (int i = 0; i < side; ++i) store(tile + i * tile_row, v[i]);
-}
-
-template <int size>
-void transpose_narrow(char* tile, const char* const* rows, int64_t offset, int64_t width, int64_t height) {
-  for (int64_t i = 0; i < width; ++i)
-    for (int64_t j = 0; j < height; ++j)
-      std::memcpy(tile + i * tile_row + j * size, rows[j] + offset + i * size, size);
-}
-
-// tile[i][j] = rows[j][i]. `rows` is filled up to whole squares; a last square across overlaps its neighbour.
-template <int size>
-void transpose_tile(char* tile, const char* const* rows, int64_t offset, int64_t width, int64_t height) {
-  constexpr int64_t side = 16 / size;
-  if (width < side) return transpose_narrow<size>(tile, rows, offset, width, height);
-  for (int64_t i = 0; i < width; i += side) {
-    const int64_t first = std::min(i, width - side);
-    for (int64_t j = 0; j < height; j += side)
-      transpose_square<size>(tile + first * tile_row + j * size, rows + j, offset + first * size);
-  }
-}
-
-void stream_row(char* target, const char* from, int64_t nbytes) {
-  for (int64_t i = 0; i < nbytes; i += 16) store_past_cache(target + i, load(from + i));
-}
-
-void stream_line(char* target, const char* from) {
-  for (int i = 0; i < 64; i += 16) store_past_cache(target + i, load(from + i));
-}
-
-void store_line(char* target, const char* from) {
-  for (int i = 0; i < 64; i += 16) store(target + i, load(from + i));
-}
-
 void copy_row(char* target, const char* from, int64_t nbytes) {
   int64_t i = 0;
   for (; i + 16 <= nbytes; i += 16) store(target + i, load(from + i));
   copy_few(target + i, from + i, nbytes - i);
 }
 
-// How the rows of a tile reach the target.
-struct Emit {
-  enum class Way { plain, streaming, cast } way;
-  CastRow cast;
-  int64_t nbytes;
-};
-
-// Rows that fill no line alone but lie side by side fill lines together.
-bool fills_lines(const Recipe& recipe, int64_t nbytes) {
-  const bool side_by_side = recipe.across.linear() && recipe.across.far_step() == nbytes;
-  return nbytes == cache_line || (nbytes % 16 == 0 && side_by_side);
+void stream_row(char* target, const char* from, int64_t nbytes) {
+  for (int64_t i = 0; i < nbytes; i += 16) store_past_cache(target + i, load(from + i));
 }
 
-void emit_tile(const Emit& emit, const Recipe& recipe, const Strip& strip, const char* tile, int64_t across,
-               int64_t width) {
-  const Chain& chain = recipe.across;
-  if (emit.way == Emit::Way::cast) {
-    for (int64_t i = 0; i < width; ++i)
-      emit.cast(strip.target + chain.far(across + i), tile + i * tile_row, strip.height, recipe.target_unit,
-                recipe.source_unit);
-  } else if (emit.way == Emit::Way::streaming) {
-    if (emit.nbytes == cache_line)
-      for (int64_t i = 0; i < width; ++i) stream_line(strip.target + chain.far(across + i), tile + i * tile_row);
+// Source rows are often a power of two apart and then compete for the same few places in the caches. So each line
+// is read once, and whole, into a tile that lies together; `width` is in bytes.
+void stage(char* tile, const char* const* rows, int64_t height, int64_t offset, int64_t width, [[maybe_unused]] int64_t ahead) {
+  for (int64_t j = 0; j < height; ++j) {
+#ifdef PF
+    if (ahead) __builtin_prefetch(rows[j] + offset + PF * 64);
+#endif
+    if (width == tile_row)
+      std::memcpy(tile + j * tile_row, rows[j] + offset, tile_row);
     else
-      for (int64_t i = 0; i < width; ++i)
-        stream_row(strip.target + chain.far(across + i), tile + i * tile_row, emit.nbytes);
-  } else if (emit.nbytes == cache_line) {
-    for (int64_t i = 0; i < width; ++i) store_line(strip.target + chain.far(across + i), tile + i * tile_row);
-  } else {
-    for (int64_t i = 0; i < width; ++i)
-      copy_row(strip.target + chain.far(across + i), tile + i * tile_row, emit.nbytes);
+      copy_row(tile + j * tile_row, rows[j] + offset, width);
   }
 }
 
-Emit emit_for(const Work& work, const Strip& strip) {
+enum class Way { lines, streamed_lines, rows, streamed_rows, casts };
+
+// How the columns of a tile reach the target. Columns shorter than a line still fill lines where they lie side by
+// side.
+Way way_out(const Work& work, const Strip& strip) {
   const Recipe& recipe = *work.recipe;
+  if (recipe.cast) return Way::casts;
   const int64_t nbytes = strip.height * recipe.source_unit;
-  if (recipe.cast) return {Emit::Way::cast, cast_row(recipe.cast), nbytes};
-  const int64_t grain = std::min<int64_t>(nbytes, cache_line) == cache_line ? cache_line : 16;
+  const bool side_by_side = recipe.across.linear() && recipe.across.far_step() == nbytes && nbytes % 16 == 0;
+  const int64_t grain = nbytes == cache_line ? cache_line : 16;
   const bool aligned = misalignment(strip.target, grain) == 0 && recipe.target_grain >= grain;
-  const bool streaming = work.streaming && aligned && fills_lines(recipe, nbytes);
-  return {streaming ? Emit::Way::streaming : Emit::Way::plain, nullptr, nbytes};
+  if (nbytes == cache_line) return work.streaming && aligned ? Way::streamed_lines : Way::lines;
+  return work.streaming && aligned && side_by_side ? Way::streamed_rows : Way::rows;
+}
+
+void write_short_columns(const Recipe& recipe, Way way, char* const* to, const char* columns, int64_t width,
+                         int64_t height) {
+  const int64_t nbytes = height * recipe.source_unit;
+  const CastRow cast = way == Way::casts ? cast_row(recipe.cast) : nullptr;
+  for (int64_t i = 0; i < width; ++i, columns += tile_row)
+    if (way == Way::casts)
+      cast(to[i], columns, height, recipe.target_unit, recipe.source_unit);
+    else if (way == Way::streamed_rows)
+      stream_row(to[i], columns, nbytes);
+    else
+      copy_row(to[i], columns, nbytes);
 }
 
 template <int size>
 void vector_tiles(const Work& work) {
   constexpr int64_t side = cache_line / size;
   const Recipe& recipe = *work.recipe;
-  alignas(cache_line) char tile[static_cast<size_t>(side * tile_row)];
+  const WriteLines write_lines = recipe.write_lines;
+  alignas(cache_line) char tile[side * tile_row], columns[side * tile_row];
+  std::memset(tile, 0, sizeof tile);
+  char *to[side], *buffered[side];
+  for (int64_t i = 0; i < side; ++i) buffered[i] = columns + i * tile_row;
   for_each_strip(work, [&](const Strip& strip) {
     const char* rows[side];
-    for (int64_t j = 0; j < side; ++j)
-      rows[j] = strip.source + recipe.down.far(strip.down + std::min(j, strip.height - 1));
-    const Emit emit = emit_for(work, strip);
+    for (int64_t j = 0; j < strip.height; ++j) rows[j] = strip.source + recipe.down.far(strip.down + j);
+    const Way way = way_out(work, strip);
     for (int64_t across = strip.across; across < strip.across_end; across += side) {
       const int64_t width = std::min(side, strip.across_end - across);
-      if (across + 2 * side < strip.across_end)
-        for (int64_t j = 0; j < strip.height; ++j) __builtin_prefetch(rows[j] + (across + 2 * side) * size);
-      transpose_tile<size>(tile, rows, across * size, width, strip.height);
-      emit_tile(emit, recipe, strip, tile, across, width);
+      for (int64_t i = 0; i < width; ++i) to[i] = strip.target + recipe.across.far(across + i);
+      stage(tile, rows, strip.height, across * size, width * size, across + 2 * side < strip.across_end);
+      if (way == Way::lines || way == Way::streamed_lines) {
+        write_lines(to, tile, tile_row, width, way == Way::streamed_lines);
+      } else {
+        write_lines(buffered, tile, tile_row, width, false);
+        write_short_columns(recipe, way, to, columns, width, strip.height);
+      }
     }
   });
 }
@@ -168,15 +129,11 @@ void plain_tiles(const Work& work, Move&& move) {
   });
 }
 
-bool both_sides_contiguous(const Recipe& recipe) {
-  return recipe.across.near() == recipe.source_unit && recipe.down.near() == recipe.target_unit;
-}
-
 }  // namespace
 
 void run_tiles(const Work& work) noexcept {
   const Recipe& recipe = *work.recipe;
-  if (both_sides_contiguous(recipe)) switch (recipe.source_unit) {
+  if (recipe.write_lines != nullptr) switch (recipe.source_unit) {
       case 1: return vector_tiles<1>(work);
       case 2: return vector_tiles<2>(work);
       case 4: return vector_tiles<4>(work);

@@ -148,19 +148,22 @@ def tagged(spec: Spec, dtype: torch.dtype, *, dims: Mapping[str, Any] | None = N
     for part in listing(spec, dims):
         if not part.padding:
             mixed = _mix(part.number, f"{part.of} {sorted(part.tags)} {part.axes} {seed}")
-            values = np.where(part.number < 0, padding, mixed & ((1 << dtype.itemsize * 8 - 1) - 1))
-            _put(bits, part, torch.from_numpy(values).to(kind))
+            mixed >>= 63 - (dtype.itemsize * 8 - 1)  # the high bits are the best mixed; the sign stays 0
+            mixed[part.number < 0] = padding
+            _put(bits, part, torch.from_numpy(mixed).to(kind))
     return bits.view(dtype).reshape(spec.shape(dims))
 
 
 def _mix(number: npt.NDArray[np.int64], salt: str) -> npt.NDArray[np.int64]:
     """Well-spread bits out of small numbers: neighbours must differ in their low bytes."""
-    start = np.uint64(int.from_bytes(hashlib.sha256(salt.encode()).digest()[:8], "big"))
-    mixed = number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start
+    start = int.from_bytes(hashlib.sha256(salt.encode()).digest()[:8], "big")
+    mixed = number.astype(np.uint64)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed += np.uint64(start)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(32)
-    return (mixed >> np.uint64(1)).astype(np.int64)
+    mixed >>= np.uint64(1)
+    return mixed.view(np.int64)
 
 
 def _put(tensor: torch.Tensor, part: Part, values: torch.Tensor) -> None:

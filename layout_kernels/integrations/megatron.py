@@ -62,6 +62,8 @@ PLAIN = frozenset(
         "TERowParallelLinear",
         "TEColumnParallelGroupedLinear",
         "TERowParallelGroupedLinear",
+        "MindSpeedTEColumnParallelGroupedLinear",
+        "MindSpeedTERowParallelGroupedLinear",
         "VocabParallelEmbedding",
         "TopKRouter",
         "SharedExpertMLP",
@@ -71,14 +73,10 @@ PLAIN = frozenset(
     }
 )
 
-# Classes whose layout differs between versions of MindSpeed, under one name: the caller says which storage it is.
+# Classes whose layout differs between versions under one name: the caller says which it is. MindSpeed 26.0 and 26.1 read
+# the bytes of these as (experts, in, out) whatever their shape says; a later version transposes, so that the shape is true.
 UNDECIDED = frozenset(
-    {
-        "MindSpeedTEColumnParallelGroupedLinear",
-        "MindSpeedTERowParallelGroupedLinear",
-        "MindSpeedTEPerformanceColumnParallelGroupedLinear",
-        "MindSpeedTEPerformanceRowParallelGroupedLinear",
-    }
+    {"MindSpeedTEPerformanceColumnParallelGroupedLinear", "MindSpeedTEPerformanceRowParallelGroupedLinear"}
 )
 
 # Buffers that are no weights.
@@ -131,8 +129,8 @@ def specs(
         published but not trained. Without it the vocabulary counts as the model holds it, padding and all, and plans
         that meet one of another size are refused.
     experts : str, optional
-        How routed experts are stored, for grouped linears of MindSpeed whose class name does not tell (the same name
-        stands for different layouts in different versions): ``"te"``, ``"stacked"`` or ``"stacked-transposed"``.
+        How routed experts are stored, for grouped linears whose class does not tell it: MindSpeed's performance mode
+        is ``"stacked-transposed"`` in versions 26.0 and 26.1, and ``"stacked"`` in one that transposes in its forward.
 
     Returns
     -------
@@ -226,17 +224,18 @@ def _layer(layer: Any, where: str, view: View, experts: str | None) -> Iterator[
 
 
 def _columns(classes: set[str], experts: str | None) -> tuple[str, ...]:
+    columns = tuple(sorted({COLUMNS[kind] for kind in classes if kind in COLUMNS}))
     undecided = sorted(classes & UNDECIDED)
     if not undecided:
-        return tuple(sorted({COLUMNS[kind] for kind in classes if kind in COLUMNS}))
+        return columns
     if experts is None:
         raise LayoutError(
             f"module class {undecided[0]!r} holds one layout in some versions of MindSpeed and another in others: say "
-            f"experts={' or '.join(map(repr, STORAGES))}"
+            "experts='stacked-transposed' or experts='stacked'"
         )
     storage = choose("option experts", experts, STORAGES)
     assert isinstance(storage, tuple)
-    return (*storage, *(COLUMNS[kind] for kind in classes if kind in COLUMNS and kind != "TEGroupedMLP"))
+    return (*storage, *columns)
 
 
 def _extended(held: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,16 +83,44 @@ def agree(channel: Channel, mine: Callable[[], Holdings], strides: Strides) -> A
     message = {"error": str(refusal or ""), "unread": draft.unread, "entries": len(draft.entries)}
     answers = [parse_message(blob) for blob in channel.exchange(pack_message(message), "agreeing: who wants what")]
     refuse_errors(channel, answers)
-    wanted = _wanted(channel, draft.entries, {rank: answers[rank] for rank in rollouts})
+    _refuse_difference(channel, "entries", answers)
+    wanted = _wanted(draft.entries, [answers[rank] for rank in rollouts])
     packed = planner.pack(wanted, draft.bucket_bytes)
     return Agreement(trainers, tuple(rollouts), packed, draft.plan, planner.digest(packed, heard))
 
 
-def refuse_errors(channel: Channel, answers: Sequence[Mapping[str, Any]]) -> None:
+def say_ready(channel: Channel, agreement: Agreement, prepare: Callable[[], None]) -> None:
+    """Takes part in the third round: everything is bound on all ranks, and only then do they connect with each other.
+
+    Raises
+    ------
+    LayoutError
+        Where any rank cannot bind its tensors, or derived other buckets.
+    """
+    _, refusal = _attempt(prepare)
+    message = {"error": str(refusal or ""), "digest": agreement.digest}
+    answers = [parse_message(blob) for blob in channel.exchange(pack_message(message), "agreeing: ready")]
+    refuse_errors(channel, answers)
+    _refuse_difference(channel, "digest", answers)
+    for owner in sorted({bucket.owner for bucket in agreement.buckets}):
+        if channel.rank in (owner, *agreement.rollouts):
+            channel.group((owner, *agreement.rollouts))
+
+
+def _refuse_difference(channel: Channel, word: str, answers: Sequence[Mapping[str, Any]]) -> None:
+    for rank, answer in enumerate(answers):
+        if answer.get(word) != answers[0].get(word):
+            raise LayoutError(
+                f"{channel.name(rank)} derived a plan with {word} {answer.get(word)}, {channel.name(0)} one with "
+                f"{answers[0].get(word)}: do they run one version of the library? (nothing was written)"
+            )
+
+
+def refuse_errors(channel: Channel, answers: Sequence[Mapping[str, Any]], end: str = " (nothing was written)") -> None:
     """Raises where any rank's message holds an error."""
     errors = [f"{channel.name(rank)}: {answer.get('error')}" for rank, answer in enumerate(answers) if answer.get("error")]
     if errors:
-        raise LayoutError("; ".join(dict.fromkeys(errors)) + " (nothing was written)")
+        raise LayoutError("; ".join(dict.fromkeys(errors)) + end)
 
 
 @dataclass(frozen=True)
@@ -186,15 +214,10 @@ def _check_dtypes(plan: CopyPlan, trainers: Mapping[int, Mapping[str, Holding]],
             )
 
 
-def _wanted(channel: Channel, entries: Sequence[Entry], answers: Mapping[int, Mapping[str, Any]]) -> list[Entry]:
+def _wanted(entries: Sequence[Entry], answers: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """The entries that at least one receiver reads."""
-    unread: set[int] | None = None
-    for rank, answer in answers.items():
+    unread = set(range(len(entries)))
+    for answer in answers:
         numbers = answer.get("unread")
-        if answer.get("entries") != len(entries) or not isinstance(numbers, list):
-            raise LayoutError(
-                f"{channel.name(rank)} derived {answer.get('entries')} entries, {channel.name(channel.rank)} {len(entries)}: "
-                "the ranks run different versions of the library (nothing was written)"
-            )
-        unread = set(numbers) if unread is None else unread & set(numbers)
-    return [entry for number, entry in enumerate(entries) if number not in (unread or set())]
+        unread &= set(numbers) if isinstance(numbers, list) else set()
+    return [entry for number, entry in enumerate(entries) if number not in unread]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import secrets
 import socket
 import threading
@@ -121,6 +122,7 @@ class _Meeting:
         left = timedelta(seconds=max(0.5, deadline - time.monotonic()))
         host, port = self.address
         if not self.hosts:
+            _await_listener(host, port, deadline)
             return distributed.TCPStore(host, port, wait_for_workers=False, timeout=left)
         if self.address not in _servers:
             _servers[self.address] = distributed.TCPStore(
@@ -278,8 +280,14 @@ class StoreChannel(Channel):
     def close(self) -> None:
         """Lets go of the groups; where operations may still be under way, in the background, since that waits for them."""
         groups, self._groups = self._groups, {}
-        self.broken = True
-        threading.Thread(target=groups.clear, daemon=True, name="layout-kernels-close").start()
+        quiet, self.broken = not self.broken, True
+        closing = threading.Thread(target=groups.clear, daemon=True, name="layout-kernels-close")
+        closing.start()
+        # A process that ends while a group is being let go of would be aborted by it.
+        if quiet:
+            closing.join(self.patience)
+        else:
+            atexit.register(closing.join, self.patience)
 
     def _make_group(self, ranks: tuple[int, ...]) -> Group:
         store = distributed.PrefixStore("group/" + ",".join(map(str, ranks)), self._session.prefixed)
@@ -320,6 +328,18 @@ def _checked_role(role: str, rank: int, world: int) -> str:
     if not 0 <= rank < world:
         raise LayoutError(f"{role} {rank} of {world}: a rank from 0 to {world - 1} was wanted")
     return role
+
+
+def _await_listener(host: str, port: int, deadline: float) -> None:
+    """Returns once somebody listens there: a client of the store that finds nobody sleeps for seconds between attempts."""
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=1.0).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nobody listens at {host}:{port} ({error})") from error
+        time.sleep(0.05)
 
 
 def _own_address(host: str, port: int) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,9 +15,9 @@ from ..spec import Spec
 from . import proof
 from .agreement import Agreement
 from .buckets import Bucket
-from .channel import Channel, Transfer
+from .channel import Channel, SyncError, Transfer
 from .report import SyncReport
-from .running import Participant
+from .participant import Participant
 from .state import ReceiverState, Record
 from .wire import buffers, entry_view, slot_sizes
 
@@ -30,6 +30,7 @@ class _Step:
     landing: torch.Tensor
     scatter: Bound | None
     targets: tuple[str, ...]
+    part: CopyPlan
 
 
 class WeightReceiver(Participant):
@@ -67,9 +68,11 @@ class WeightReceiver(Participant):
         verify: bool = False,
         backend: str = "auto",
     ) -> None:
-        options = {"bucket_bytes": bucket_bytes, "unused": unused, "verify": verify}
-        super().__init__(specs, tensors, channel, options, backend)
+        options = {"bucket_bytes": bucket_bytes, "unused": unused}
+        super().__init__(specs, tensors, channel, options, verify, backend)
         self._steps: list[_Step] = []
+        self._buffers: list[torch.Tensor] = []
+        self._zero: Bound | None = None
         self._record = Record(tuple(specs))
 
     def state(self) -> ReceiverState:
@@ -96,17 +99,15 @@ class WeightReceiver(Participant):
         part = plan.part([entry.key for entry in bucket.entries])
         landing = buffer[: bucket.nbytes]
         if not len(part.table):
-            return _Step(bucket, landing, None, ())
-        views: dict[Hashable, torch.Tensor] = {
-            entry.key: entry_view(buffer, entry, agreement.holding(entry)) for entry in bucket.entries
-        }
+            return _Step(bucket, landing, None, (), part)
         targets = self._touched(part)
-        return _Step(bucket, landing, part.bind(views, targets, self._backend), tuple(map(str, targets)))
+        scatter = part.bind(_views(agreement, bucket, buffer), targets, self._backend)
+        return _Step(bucket, landing, scatter, tuple(map(str, targets)), part)
 
     def _touched(self, part: CopyPlan) -> dict[Hashable, torch.Tensor]:
         return {key: self.tensors[str(key)] for key in part.targets}
 
-    def _strides(self) -> dict[str, tuple[int, ...]]:
+    def strides(self) -> dict[str, tuple[int, ...]]:
         return {name: tensor.stride() for name, tensor in self.tensors.items() if not tensor.is_contiguous()}
 
     def move(self, version: int, report: SyncReport, proving: bool) -> None:
@@ -117,6 +118,8 @@ class WeightReceiver(Participant):
             with self._stage("wire"):
                 under_way.pop(0).wait()
             self._scatter(number, step.scatter, report)
+            if proving:
+                self._prove(number, step)
             self._moved += step.bucket.nbytes
             if number + 2 < len(self._steps):
                 under_way.append(self._post(self._steps[number + 2]))
@@ -124,6 +127,8 @@ class WeightReceiver(Participant):
         self._record.complete(version)
         report.buckets, report.tensors = len(self._steps), len(self.tensors)
         report.extra_bytes = sum(buffer.numel() for buffer in self._buffers)
+        if proving:
+            report.extra_bytes += max(self.sizes(), default=0)
 
     def _post(self, step: _Step) -> Transfer:
         assert self._agreement is not None
@@ -139,9 +144,32 @@ class WeightReceiver(Participant):
         self._record.written(number)
         report.launches += scatter.launches
 
+    def _prove(self, number: int, step: _Step) -> None:
+        """Digests of what arrived; and what the targets hold, read back, is the bucket again."""
+        assert self._agreement is not None
+        with self._stage("verify"):
+            self._digests[str(number)] = proof.bucket_digests(step.bucket, step.landing)
+            if step.scatter is None:
+                return
+            again = step.landing.clone()
+            views = {key: view for key, view in _views(self._agreement, step.bucket, again).items() if key in step.part.sources}
+            proof.reader(step.part, views, self._touched(step.part)).run()
+            for entry in step.bucket.entries:
+                run = slice(entry.offset, entry.offset + entry.nbytes)
+                if not torch.equal(again[run], step.landing[run]):
+                    self._faults.append(f"what the targets hold of {entry.name!r} is not what arrived")
+
+    def broke(self, error: BaseException) -> None:
+        """Bytes that verification found wrong make every tensor doubtful."""
+        if self._record.state().whole and not isinstance(error, SyncError):
+            self._record.doubt()
+
     def release(self) -> None:
         self._steps, self._buffers, self._zero = [], [], None
 
-    def _progress(self) -> float:
-        total = sum(step.bucket.nbytes for step in self._steps)
-        return self._moved / total if total else 0.0
+    def sizes(self) -> list[int]:
+        return [step.bucket.nbytes for step in self._steps]
+
+
+def _views(agreement: Agreement, bucket: Bucket, buffer: torch.Tensor) -> dict[Hashable, torch.Tensor]:
+    return {entry.key: entry_view(buffer, entry, agreement.holding(entry)) for entry in bucket.entries}

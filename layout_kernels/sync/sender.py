@@ -15,7 +15,7 @@ from .agreement import Agreement
 from .buckets import Bucket
 from .channel import Channel, Transfer
 from .report import SyncReport
-from .running import Participant
+from .participant import Participant
 from .wire import buffers, flat_view, gather_plan, slot_sizes
 
 
@@ -23,6 +23,7 @@ from .wire import buffers, flat_view, gather_plan, slot_sizes
 class _Parcel:
     """A bucket that this rank sends: the bytes, and the gather that fills them (None: they are sent from where they lie)."""
 
+    number: int  # among the buckets of all ranks
     bucket: Bucket
     payload: torch.Tensor
     gather: Bound | None
@@ -67,32 +68,33 @@ class WeightSender(Participant):
         verify: bool = False,
         backend: str = "auto",
     ) -> None:
-        options = {"bucket_bytes": bucket_bytes, "unused": unused, "verify": verify}
-        super().__init__(specs, tensors, channel, options, backend)
+        options = {"bucket_bytes": bucket_bytes, "unused": unused}
+        super().__init__(specs, tensors, channel, options, verify, backend)
         self._parcels: list[_Parcel] = []
+        self._buffers: list[torch.Tensor] = []
 
     def prepare(self, agreement: Agreement) -> None:
-        mine = [bucket for bucket in agreement.buckets if bucket.owner == self.channel.rank]
-        packed = [bucket for bucket in mine if not self._lies_ready(bucket)]
+        mine = [(number, bucket) for number, bucket in enumerate(agreement.buckets) if bucket.owner == self.channel.rank]
+        packed = [bucket for _, bucket in mine if not self._lies_ready(bucket)]
         self._buffers = buffers(slot_sizes(packed), self._device())
-        slots = {id(bucket): self._buffers[number % 2] for number, bucket in enumerate(packed)}
-        self._parcels = [self._parcel(agreement, bucket, slots.get(id(bucket))) for bucket in mine]
+        slots = {id(bucket): self._buffers[place % 2] for place, bucket in enumerate(packed)}
+        self._parcels = [self._parcel(number, bucket, slots.get(id(bucket))) for number, bucket in mine]
 
     def _lies_ready(self, bucket: Bucket) -> bool:
         return len(bucket.entries) == 1 and self.tensors[bucket.entries[0].name].is_contiguous()
 
-    def _parcel(self, agreement: Agreement, bucket: Bucket, buffer: torch.Tensor | None) -> _Parcel:
+    def _parcel(self, number: int, bucket: Bucket, buffer: torch.Tensor | None) -> _Parcel:
         if buffer is None:
             entry = bucket.entries[0]
             flat = self.tensors[entry.name].view(-1)[entry.start : entry.stop]
-            return _Parcel(bucket, flat.view(torch.uint8), None)
+            return _Parcel(number, bucket, flat.view(torch.uint8), None)
         plan = gather_plan(self.tensors, bucket.entries)
         named: dict[Hashable, torch.Tensor] = {entry.name: self.tensors[entry.name] for entry in bucket.entries}
         views: dict[Hashable, torch.Tensor] = {}
         for entry in bucket.entries:
             view = flat_view(buffer, entry, self.tensors[entry.name].dtype)
             views[entry.key] = view if self.tensors[entry.name].dim() else view.view(())
-        return _Parcel(bucket, buffer[: bucket.nbytes], plan.bind(named, views, self._backend))
+        return _Parcel(number, bucket, buffer[: bucket.nbytes], plan.bind(named, views, self._backend))
 
     def move(self, version: int, report: SyncReport, proving: bool) -> None:
         assert self._agreement is not None
@@ -101,10 +103,7 @@ class WeightSender(Participant):
         for number, parcel in enumerate(self._parcels):
             if len(under_way) == 2:
                 self._end(*under_way.pop(0))
-            if parcel.gather is not None:
-                with self._stage("pack"):
-                    parcel.gather.run()
-                report.launches += parcel.gather.launches
+            self._pack(parcel, report, proving)
             self.channel.note(f"version {version}: sending bucket {number + 1} of {len(self._parcels)}")
             under_way.append((parcel, self.channel.start_broadcast(parcel.payload, self.channel.rank, ranks)))
         for parcel, transfer in under_way:
@@ -112,6 +111,15 @@ class WeightSender(Participant):
         report.buckets = len(self._parcels)
         report.tensors = len({entry.name for parcel in self._parcels for entry in parcel.bucket.entries})
         report.extra_bytes = sum(buffer.numel() for buffer in self._buffers)
+
+    def _pack(self, parcel: _Parcel, report: SyncReport, proving: bool) -> None:
+        if parcel.gather is not None:
+            with self._stage("pack"):
+                parcel.gather.run()
+            report.launches += parcel.gather.launches
+        if proving:
+            with self._stage("verify"):
+                self._digests[str(parcel.number)] = proof.bucket_digests(parcel.bucket, parcel.payload)
 
     def _end(self, parcel: _Parcel, transfer: Transfer) -> None:
         with self._stage("wire"):
@@ -121,6 +129,5 @@ class WeightSender(Participant):
     def release(self) -> None:
         self._parcels, self._buffers = [], []
 
-    def _progress(self) -> float:
-        total = sum(parcel.bucket.nbytes for parcel in self._parcels)
-        return self._moved / total if total else 0.0
+    def sizes(self) -> list[int]:
+        return [parcel.bucket.nbytes for parcel in self._parcels]

@@ -11,19 +11,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy
 import processes
 import pytest
+from comparison import AGREE, SHOWS, as_numpy, largest_difference, receiving_side, token_batches
 from tiny_models import CONFIGS
 
 pytestmark = pytest.mark.peers
 
 ROUNDS = 2
 STEPS = 4
-BATCHES = 4  # of tokens; those on which a router is near a tie are left out
-NEAR_TIE = 1e-4
-AGREE = 1e-4
-SHOWS = 0.5
+NEAR_TIE = 1e-4  # batches of tokens on which a router is closer to a tie are left out
 
 # family, topology of the trainers, storage of experts, layer classes. Megatron-Core refuses to train a mixture of
 # experts under tensor parallelism without sequence parallelism.
@@ -99,39 +96,6 @@ def receiver(case: tuple[str, str, str, str], address: str) -> dict[str, Any]:
         with faults.made(fault, live):
             wrong[what] = (shown, [as_numpy(live.logits(tokens)) for tokens in batches])
     return {"rounds": rounds, "moved": moved, "wrong": wrong}
-
-
-def receiving_side(live: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Specs and tensors: the live model's own names, and checkpoint names for the draft, which transformers does not have."""
-    import layout_kernels as lk
-
-    family = lk.family(live.config)
-    tensors = {**live.live_tensors(), **live.draft_tensors()}
-    specs = dict(family.specs("transformers"))
-    if live.draft is not None:
-        draft = f"model.layers.{live.layers}."
-        specs |= {name: spec for name, spec in family.specs("hf", mtp="full").items() if name.startswith(draft)}
-    assert set(specs) == set(tensors), sorted(set(specs) ^ set(tensors))
-    return specs, tensors
-
-
-def token_batches(config: dict[str, Any]) -> list[Any]:
-    """The batches that every process computes on."""
-    import torch
-
-    noise = torch.Generator().manual_seed(7)
-    return [torch.randint(0, config["vocab_size"], (1, 16), generator=noise) for _ in range(BATCHES)]
-
-
-def as_numpy(logits: dict[str, Any]) -> dict[str, numpy.ndarray[Any, Any]]:
-    """The same dict with arrays, which travel between processes."""
-    return {name: part.numpy() for name, part in logits.items()}
-
-
-def largest_difference(one: numpy.ndarray[Any, Any], other: numpy.ndarray[Any, Any]) -> float:
-    """Over all positions; infinity where either holds a NaN."""
-    difference = numpy.abs(one - other).max()
-    return float("inf") if numpy.isnan(difference) else float(difference)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: "-".join(case))

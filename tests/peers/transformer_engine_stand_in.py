@@ -18,7 +18,7 @@ import torch
 VERSION = "1.12.0"
 
 
-class _Linear(torch.nn.Module):
+class Linear(torch.nn.Module):
     """Rows of `weight` are outputs; column-parallel keeps some of the rows, row-parallel some of the columns."""
 
     def __init__(
@@ -60,7 +60,7 @@ class _Linear(torch.nn.Module):
         return out if self.bias is None else out + self.bias
 
 
-class _RMSNorm(torch.nn.Module):
+class RMSNorm(torch.nn.Module):
     def __init__(self, hidden_size: int, eps: float = 1e-5, sequence_parallel: bool = False, **_ignored: Any) -> None:
         super().__init__()
         self.eps = eps
@@ -71,7 +71,7 @@ class _RMSNorm(torch.nn.Module):
         return torch.nn.functional.rms_norm(x, x.shape[-1:], self.weight, self.eps)
 
 
-class _LayerNormLinear(_Linear):
+class LayerNormLinear(Linear):
     """A norm and the column-parallel linear layer that follows it, in one module."""
 
     def __init__(
@@ -88,7 +88,7 @@ class _LayerNormLinear(_Linear):
         return super().forward(torch.nn.functional.rms_norm(x, x.shape[-1:], self.layer_norm_weight, self.eps))
 
 
-class _GroupedLinear(torch.nn.Module):
+class GroupedLinear(torch.nn.Module):
     """`weight0` ... of one shape, each an allocation of its own; the rows of expert i times weight i."""
 
     def __init__(
@@ -106,7 +106,7 @@ class _GroupedLinear(torch.nn.Module):
         return torch.cat([part @ getattr(self, f"weight{expert}").t() for expert, part in enumerate(parts)])
 
 
-class _DotProductAttention(torch.nn.Module):
+class DotProductAttention(torch.nn.Module):
     """Causal attention over [position, batch, head, channel]."""
 
     def __init__(self, num_attention_heads: int, kv_channels: Any, *, softmax_scale: float | None = None, **_ignored: Any) -> None:
@@ -144,12 +144,12 @@ def install() -> None:
         "transformer_engine.common": {},
         "transformer_engine.common.recipe": {"DelayedScaling": _Unused},
         "transformer_engine.pytorch": {
-            "Linear": _Linear,
-            "LayerNormLinear": _LayerNormLinear,
-            "GroupedLinear": _GroupedLinear,
-            "RMSNorm": _RMSNorm,
+            "Linear": Linear,
+            "LayerNormLinear": LayerNormLinear,
+            "GroupedLinear": GroupedLinear,
+            "RMSNorm": RMSNorm,
             "LayerNorm": _Unused,
-            "DotProductAttention": _DotProductAttention,
+            "DotProductAttention": DotProductAttention,
         },
         "transformer_engine.pytorch.distributed": {name: _Unused for name in _DISTRIBUTED},
         "transformer_engine.pytorch.cpp_extensions": {"cast_to_fp8": _Unused},
