@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import torch
 
-from .combs import Comb, CutsDoNotNest, Digit, meet
+from .combs import Comb, CutsDoNotNestError, Digit, meet
 from .errors import LayoutError
 from .table import Shape, Table
 
@@ -16,7 +16,9 @@ Tensors = Sequence[torch.Tensor | None]
 Block = tuple[int, Comb]  # source tensor, and the target addresses with the source offset as payload
 
 
-def refuse_shared(sources: Tensors, targets: Tensors, source_keys: Sequence[Hashable], target_keys: Sequence[Hashable]) -> None:
+def refuse_shared(
+    sources: Tensors, targets: Tensors, source_keys: Sequence[Hashable], target_keys: Sequence[Hashable]
+) -> None:
     """A source that lies in a target's memory would be overwritten while it is read.
 
     Raises
@@ -96,8 +98,10 @@ def _without(blocks: Sequence[Block], others: Sequence[Block], first: str, secon
         for number, comb in left:
             try:
                 pairs, rest = meet(comb, other)
-            except CutsDoNotNest:
-                raise LayoutError(f"targets {first!r} and {second!r} share memory in a way that cannot be proved equal") from None
+            except CutsDoNotNestError:
+                raise LayoutError(
+                    f"targets {first!r} and {second!r} share memory in a way that cannot be proved equal"
+                ) from None
             if any(number != source or ours != theirs for ours, theirs in pairs):
                 raise LayoutError(f"targets {first!r} and {second!r} share memory but want different elements there")
             remaining += [(number, part) for part in rest]

@@ -46,7 +46,9 @@ def simplify(block: Block) -> Block:
     while merged:
         merged = False
         for outer in digits:
-            inner = next((d for d in digits if d is not outer and outer[1] == tuple(d[0] * step for step in d[1])), None)
+            inner = next(
+                (d for d in digits if d is not outer and outer[1] == tuple(d[0] * step for step in d[1])), None
+            )
             if inner is not None:
                 digits = [d for d in digits if d is not outer and d is not inner] + [(outer[0] * inner[0], inner[1])]
                 merged = True
@@ -89,7 +91,9 @@ def _steps(blocks: set[Block]) -> set[Block]:
     alike: dict[object, list[Block]] = {}
     for block in blocks:
         alike.setdefault((block.digits, block.base[0], block.base[2]), []).append(block)
-    return {block for members in alike.values() for block in _stepped(sorted(members, key=lambda b: (b.base[2:], b.base)))}
+    return {
+        block for members in alike.values() for block in _stepped(sorted(members, key=lambda b: (b.base[2:], b.base)))
+    }
 
 
 def _stepped(members: Sequence[Block]) -> list[Block]:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-
 
 from .aliasing import drop_aliases, refuse_shared
 from .backends import Backend, choose
@@ -37,7 +35,13 @@ class Bound:
         How many target bytes a run writes.
     """
 
-    def __init__(self, plan: CopyPlan, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None], backend: Backend) -> None:
+    def __init__(
+        self,
+        plan: CopyPlan,
+        sources: Sequence[torch.Tensor | None],
+        targets: Sequence[torch.Tensor | None],
+        backend: Backend,
+    ) -> None:
         self.backend = backend.name
         table = drop_aliases(plan.table, targets, plan.target_keys)
         refuse_shared(sources, targets, plan.source_keys, plan.target_keys)
@@ -75,7 +79,9 @@ def bind(plan: CopyPlan, sources: Tensors, targets: Tensors, backend: str) -> Bo
     chosen = choose(backend, [tensor for tensor in (*ours, *theirs) if tensor is not None])
     for key, tensor in (*sources.items(), *targets.items()):
         if tensor.device.type not in chosen.devices:
-            raise LayoutError(f"{key!r} is on {tensor.device}, but backend {chosen.name!r} runs on {', '.join(chosen.devices)}")
+            raise LayoutError(
+                f"{key!r} is on {tensor.device}, but backend {chosen.name!r} runs on {', '.join(chosen.devices)}"
+            )
     return Bound(plan, ours, theirs, chosen)
 
 
@@ -109,15 +115,21 @@ def _check_tensor(side: str, key: Hashable, spec: Spec, tensor: Any) -> None:
     shape = spec.shape()
     if tuple(tensor.shape) != shape:
         declared = f" (declared {str(spec.declared)!r})" if spec.declared else ""
-        raise LayoutError(f"{side} {key!r} has shape {tuple(tensor.shape)}, but {str(spec.layout)!r}{declared} has {shape}")
+        raise LayoutError(
+            f"{side} {key!r} has shape {tuple(tensor.shape)}, but {str(spec.layout)!r}{declared} has {shape}"
+        )
     if spec.dtype is not None and tensor.dtype != spec.dtype:
         raise LayoutError(f"{side} {key!r} is {tensor.dtype}, but its Spec says {spec.dtype}")
     if tensor.is_contiguous():
         return
     if spec.declared is not None:
-        raise LayoutError(f"{side} {key!r} is declared {str(spec.declared)!r} and must be contiguous, but has strides {tensor.stride()}")
+        raise LayoutError(
+            f"{side} {key!r} is declared {str(spec.declared)!r} and must be contiguous: strides are {tensor.stride()}"
+        )
     if side == "target" and tensor.numel() and _overlaps_itself(tensor):
-        raise LayoutError(f"target {key!r} with shape {tuple(tensor.shape)} and strides {tensor.stride()} overlaps itself")
+        raise LayoutError(
+            f"target {key!r} with shape {tuple(tensor.shape)} and strides {tensor.stride()} overlaps itself"
+        )
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:
@@ -130,7 +142,9 @@ def _overlaps_itself(tensor: torch.Tensor) -> bool:
     return False
 
 
-def _check_dtypes(plan: CopyPlan, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]) -> None:
+def _check_dtypes(
+    plan: CopyPlan, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]
+) -> None:
     """A dtype that differs is an error, unless the target's Spec declares the cast."""
     ours, theirs = _dtype_numbers(sources), _dtype_numbers(targets)
     reads = plan.table.source >= 0
@@ -152,6 +166,5 @@ def _dtype_numbers(tensors: Sequence[torch.Tensor | None]) -> tuple[Any, list[to
     return np.array(numbers, dtype=np.int64), list(known)
 
 
-def _distinct_pairs(ones: Any, others: Any) -> Iterator[tuple[int, int]]:
-    pairs = np.unique(np.stack([ones, others], axis=1), axis=0) if len(ones) else []
-    return itertools.starmap(lambda one, other: (int(one), int(other)), pairs)
+def _distinct_pairs(ones: Any, others: Any) -> list[tuple[int, int]]:
+    return sorted(set(zip(ones.tolist(), others.tolist(), strict=True)))

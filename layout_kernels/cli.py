@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line. Every command takes ``--json`` for machines, and exits non-zero when what it checked does not hold."""
+"""The command line. Every command takes ``--json``, and exits non-zero when what it checked does not hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Model = Annotated[str, typer.Option(help="A published model, such as glm-4.7-flash or qwen3-30b-a3b.")]
 Config = Annotated[str | None, typer.Option(help="A Hugging Face config.json (or its folder) instead of --model.")]
 Train = Annotated[str, typer.Option(help="The trainers' mesh: tp=N,ep=N,etp=N,pp=N.")]
-Experts = Annotated[str, typer.Option(help="How trainers hold experts: grouped, te, sequential, stacked, stacked-transposed.")]
+Experts = Annotated[
+    str, typer.Option(help="How trainers hold experts: grouped, te, sequential, stacked, stacked-transposed.")
+]
 Rollout = Annotated[str, typer.Option(help="The rollouts' mesh: tp=N,ep=N.")]
 Engine = Annotated[str, typer.Option(help="The rollouts' layout: vllm-ascend, vllm, vllm-cpu.")]
 
@@ -51,7 +53,9 @@ def demo(
     engine: Engine = "vllm-ascend",
     transport: Annotated[str, typer.Option(help="How buckets travel: broadcast.")] = "broadcast",
     device: Annotated[str, typer.Option(help="Where the weights lie: cpu, cuda, npu.")] = "cpu",
-    dump: Annotated[str | None, typer.Option(help="Write every rank's weights of every step below this folder.")] = None,
+    dump: Annotated[
+        str | None, typer.Option(help="Write every rank's weights of every step below this folder.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """The main job on one machine: trainers and rollouts as processes, several syncs, every byte verified."""

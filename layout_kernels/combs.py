@@ -19,7 +19,7 @@ from dataclasses import dataclass
 Vector = tuple[int, ...]
 
 
-class CutsDoNotNest(Exception):
+class CutsDoNotNestError(Exception):
     """Two combs whose digits do not divide each other: (weight of the first, weight of the second)."""
 
 
@@ -87,7 +87,7 @@ def meet(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
 
     Raises
     ------
-    CutsDoNotNest
+    CutsDoNotNestError
         Where the digits of the two do not divide each other.
     """
     if one.last < two.start or two.last < one.start:
@@ -146,7 +146,7 @@ def _meet_equal(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Com
     shift, phase = divmod(two.start - one.start, top.weight)
     reach = two.last - two.start - other.weight * (other.extent - 1)
     if phase + reach >= top.weight:
-        raise CutsDoNotNest(top.weight, other.weight)
+        raise CutsDoNotNestError(top.weight, other.weight)
     low, high = max(0, shift), min(top.extent, shift + other.extent)
     if low >= high:
         return [], [one]
@@ -180,7 +180,7 @@ def _window(part: Comb, comb: Comb) -> Comb | None:
 
 
 def _at_windows(comb: Comb, frame: Comb) -> list[Comb]:
-    """``comb`` cut where the windows of ``frame`` begin: parts within one window, and one part that steps by windows."""
+    """``comb`` cut where the windows of ``frame`` begin: parts within one window, and one that steps by windows."""
     weight = frame.digits[0].weight
     if (comb.start - frame.start) // weight == (comb.last - frame.start) // weight:
         return [comb]
@@ -189,7 +189,7 @@ def _at_windows(comb: Comb, frame: Comb) -> list[Comb]:
     phase = (comb.start - frame.start) % weight
     reach = comb.last - comb.start - top.weight * (top.extent - 1)
     if odd or phase % top.weight + reach >= top.weight:
-        raise CutsDoNotNest(weight, top.weight)
+        raise CutsDoNotNestError(weight, top.weight)
     first = 0 if phase < top.weight else -((phase - weight) // top.weight)  # x at which the first window begins
     windows = (top.extent - first) // per_window
     end = first + windows * per_window

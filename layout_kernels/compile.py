@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .blocks import ZERO_FILL, Block, coalesce
-from .combs import Comb, CutsDoNotNest, add, meet
+from .combs import Comb, CutsDoNotNestError, add, meet
 from .errors import LayoutError, nearest
 from .pieces import Group, Piece, gather, pieces
 from .spec import Spec
@@ -124,7 +124,10 @@ def _cut(one: Piece, two: Piece) -> tuple[list[tuple[Piece, Piece]], list[Piece]
         rest += [replace(one, axes={**box, axis: comb}) for box in inside for comb in missed]
         inside = [{**box, axis: comb} for box in inside for comb, _ in pairs]
     matched = itertools.product(*(pairs for pairs, _ in met.values()))
-    boxes = [(dict(zip(met, (a for a, _ in combo), strict=True)), dict(zip(met, (b for _, b in combo), strict=True))) for combo in matched]
+    boxes = [
+        (dict(zip(met, (a for a, _ in combo), strict=True)), dict(zip(met, (b for _, b in combo), strict=True)))
+        for combo in matched
+    ]
     return [(replace(one, axes=ours), replace(two, axes=theirs)) for ours, theirs in boxes], rest
 
 
@@ -147,7 +150,7 @@ def _cut_all(side: Side, box: Piece, other: Side, offered: Sequence[Piece]) -> t
 def _cut_named(side: Side, one: Piece, other: Side, two: Piece) -> tuple[list[tuple[Piece, Piece]], list[Piece]]:
     try:
         return _cut(one, two)
-    except CutsDoNotNest as error:
+    except CutsDoNotNestError as error:
         outer, inner = error.args
         raise LayoutError(
             f"{side.name} {side.key(one)!r} ({one.group.spec.layout}) and {other.name} {other.key(two)!r} "
@@ -168,9 +171,11 @@ def _near(boxes: Sequence[Piece], offered: Sequence[Piece]) -> list[list[Piece]]
     axes = sorted(boxes[0].axes)
     if not axes:
         return [list(offered) for _ in boxes]
-    ours, theirs = (np.array([[[p.axes[a].start, p.axes[a].last] for a in axes] for p in side]) for side in (boxes, offered))
+    ours, theirs = (
+        np.array([[[p.axes[a].start, p.axes[a].last] for a in axes] for p in side]) for side in (boxes, offered)
+    )
     hits = [(box[:, 0] <= theirs[:, :, 1]).all(1) & (theirs[:, :, 0] <= box[:, 1]).all(1) for box in ours]
-    return [[offered[place] for place in np.flatnonzero(hit)] for hit in hits]
+    return [[offered[place] for place in np.flatnonzero(hit).tolist()] for hit in hits]
 
 
 def _block(target: Piece, source: Piece) -> Block:
@@ -247,7 +252,9 @@ def _explain_missing(piece: Piece, other: Side) -> str:
         known = sorted({" ".join(sorted(axes)) for axes in tagged})
         return f"; the {other.name}s of {of!r} with these tags have other axes: {'; '.join(known)}"
     found = other.pieces[piece.identity]
-    return f"; the {other.name}s hold " + " and ".join(_where(p) for p in found[:3]) + (" and more" if found[3:] else "")
+    return (
+        f"; the {other.name}s hold " + " and ".join(_where(p) for p in found[:3]) + (" and more" if found[3:] else "")
+    )
 
 
 def _check_sizes(*sides: Side) -> None:

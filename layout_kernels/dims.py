@@ -76,7 +76,9 @@ class Dims:
         for axis in self.axes.values():
             for part in axis.parts:
                 if part in self.whole:
-                    raise LayoutError(f"axis {part!r} is a part of both {self.whole[part]!r} and {axis.name!r}: cuts must nest")
+                    raise LayoutError(
+                        f"axis {part!r} is a part of both {self.whole[part]!r} and {axis.name!r}: cuts must nest"
+                    )
                 self.whole[part] = axis.name
 
     def __getitem__(self, name: str) -> Axis:
@@ -114,7 +116,12 @@ def _cut(name: str, value: object) -> tuple[int | None, tuple[str, ...]]:
         return value, ()
     if isinstance(value, (tuple, list)) and value:
         size, parts = (value[0], value[1:]) if isinstance(value[0], int) else (None, value)
-        if parts and all(isinstance(part, str) for part in parts) and len(set(parts)) == len(parts) and (size or 0) >= 0:
+        if (
+            parts
+            and all(isinstance(part, str) for part in parts)
+            and len(set(parts)) == len(parts)
+            and (size or 0) >= 0
+        ):
             return size, tuple(parts)
     raise LayoutError(f"axis {name!r} is {value!r}: a size, a tuple of axes or (size, axes…) was wanted")
 

@@ -24,11 +24,15 @@ def explain(plan: CopyPlan) -> str:
         pair = (plan.sources[ours].pattern() if source >= 0 else None, plan.targets[theirs].pattern())
         pairs.setdefault(pair, Counter())[shape] += 1
         first.setdefault(pair, (ours, theirs))
-    lines = [f"{len(plan.sources)} sources -> {len(plan.targets)} targets, {len(table)} blocks, {plan.elements:,} elements"]
+    lines = [
+        f"{len(plan.sources)} sources -> {len(plan.targets)} targets, {len(table)} blocks, {plan.elements:,} elements"
+    ]
     for pair, shapes in pairs.items():
         ours, theirs = first[pair]
         lines += ["", _heading(ours, plan.sources.get(ours)), _heading(theirs, plan.targets[theirs], arrow=True)]
-        lines += [f"    {count:>7} x {_shape(table.shapes[number], pair[0] is None)}" for number, count in shapes.items()]
+        lines += [
+            f"    {count:>7} x {_shape(table.shapes[number], pair[0] is None)}" for number, count in shapes.items()
+        ]
     return "\n".join(lines)
 
 

@@ -180,7 +180,9 @@ class _Parser:
         yield "end", "", len(self.text)
 
     def refuse(self, why: str, position: int) -> NoReturn:
-        raise LayoutError(f"layout does not parse: {why}, at position {position}\n    {self.text}\n    {' ' * position}^")
+        raise LayoutError(
+            f"layout does not parse: {why}, at position {position}\n    {self.text}\n    {' ' * position}^"
+        )
 
     def peek(self) -> tuple[str, str, int]:
         return self.tokens[self.at]

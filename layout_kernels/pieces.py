@@ -66,7 +66,9 @@ class Run:
     short: frozenset[str] = frozenset()
 
 
-def gather(specs: Mapping[Any, Spec], dims: Mapping[str, Any] | None, strides: Mapping[Any, tuple[int, ...]]) -> tuple[list[Group], list[Any]]:
+def gather(
+    specs: Mapping[Any, Spec], dims: Mapping[str, Any] | None, strides: Mapping[Any, tuple[int, ...]]
+) -> tuple[list[Group], list[Any]]:
     """Groups of tensors of one pattern, and the keys in the order of their numbers.
 
     Equal Specs (replicas in a source, one-to-many in a target) go to groups of their own, in the order of the mapping.
@@ -89,7 +91,14 @@ def gather(specs: Mapping[Any, Spec], dims: Mapping[str, Any] | None, strides: M
     return groups, keys
 
 
-def _add_groups(groups: list[Group], keys: list[Any], specs: Mapping[Any, Spec], dims: Mapping[str, Any] | None, taken: dict[Vector, Any], strides: tuple[int, ...] | None) -> None:
+def _add_groups(
+    groups: list[Group],
+    keys: list[Any],
+    specs: Mapping[Any, Spec],
+    dims: Mapping[str, Any] | None,
+    taken: dict[Vector, Any],
+    strides: tuple[int, ...] | None,
+) -> None:
     key = next(iter(taken.values()))
     spec = specs[key]
     sizes = spec.sizes(dims)
@@ -208,7 +217,9 @@ class _Reader:
     def join(self, one: Run, two: Run, size: int) -> Run:
         self.check_once(one.axes & two.axes)
         digits = tuple(replace(digit, weight=digit.weight * size) for digit in one.comb.digits)
-        comb = Comb(one.comb.start * size + two.comb.start, digits + two.comb.digits, add(one.comb.origin, two.comb.origin))
+        comb = Comb(
+            one.comb.start * size + two.comb.start, digits + two.comb.digits, add(one.comb.origin, two.comb.origin)
+        )
         return Run(one.tags | two.tags, one.axes | two.axes, comb, one.short | two.short)
 
     def concat(self, segments: Sequence[tuple[str, Node]]) -> tuple[list[Run], int]:
@@ -253,7 +264,9 @@ class _Reader:
         piece = Piece(self.group, tags, {}, (self.group.first, offset))
         padding = self.padding(tags, short)
         if padding:
-            return [replace(piece, padding=padding, repeats=self.grid_steps() + tuple((n, (0, s)) for n, _, s in steps))]
+            return [
+                replace(piece, padding=padding, repeats=self.grid_steps() + tuple((n, (0, s)) for n, _, s in steps))
+            ]
         axes = dict(self.grid_axes())
         for axis in frozenset().union(*(run.axes for run in runs)):
             place = self.names.index(axis)

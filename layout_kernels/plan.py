@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CopyPlan: two sets of Specs and the proved table of blocks between them; binding it to tensors, saving, explaining."""
+"""A CopyPlan: two sets of Specs and the proved table of blocks between them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from .explain import explain
 from .spec import Spec
 from .table import Table, tabulate
 
-Key = Hashable
+Key = Any  # whatever is hashable: a name, (rank, name)
 CHOICES = {"unused": ("refuse", "allow"), "replicas": ("refuse", "first")}
 
 
@@ -116,11 +116,15 @@ class CopyPlan:
         table = tabulate(blocks)
         return cls(sources, targets, tuple(source_keys), tuple(target_keys), table, unused, replicas, inverted, strides)
 
-    def run(self, sources: Mapping[Key, torch.Tensor], targets: Mapping[Key, torch.Tensor], backend: str = "auto") -> None:
+    def run(
+        self, sources: Mapping[Key, torch.Tensor], targets: Mapping[Key, torch.Tensor], backend: str = "auto"
+    ) -> None:
         """Fill the targets in place, once; see `bind`."""
         self.bind(sources, targets, backend).run()
 
-    def bind(self, sources: Mapping[Key, torch.Tensor], targets: Mapping[Key, torch.Tensor], backend: str = "auto") -> Bound:
+    def bind(
+        self, sources: Mapping[Key, torch.Tensor], targets: Mapping[Key, torch.Tensor], backend: str = "auto"
+    ) -> Bound:
         """Check the tensors once and resolve their addresses; ``bound.run()`` then only replays.
 
         Parameters
@@ -160,7 +164,9 @@ class CopyPlan:
             raise LayoutError("a part of a plan cannot be checked on its own: check the plan that it came from")
         again = self._again(self.strides)
         if again.table != self.table or again.source_keys != self.source_keys or again.target_keys != self.target_keys:
-            raise LayoutError(f"the plan's table of {len(self.table)} blocks is not what its Specs say ({len(again.table)} blocks)")
+            raise LayoutError(
+                f"the plan's table of {len(self.table)} blocks is not what its Specs say ({len(again.table)} blocks)"
+            )
 
     def part(self, source_keys: Iterable[Key]) -> CopyPlan:
         """The plan with only the blocks that read these sources, and only the tensors that those touch.
@@ -185,16 +191,26 @@ class CopyPlan:
             not those of the whole: fit the whole first.
         """
         strides = actual_strides("source", self.sources, sources), actual_strides("target", self.targets, targets)
-        known = tuple({k: v for k, v in mine.items() if k in specs} for mine, specs in zip(self.strides, (self.sources, self.targets), strict=True))
+        known = tuple(
+            {k: v for k, v in mine.items() if k in specs}
+            for mine, specs in zip(self.strides, (self.sources, self.targets), strict=True)
+        )
         if strides == known:
             return self
         if not self.whole:
-            raise LayoutError("a part of a plan was bound to tensors with other strides: take the part from plan.fitted(…)")
+            raise LayoutError(
+                "a part of a plan was bound to tensors with other strides: take the part from plan.fitted(…)"
+            )
         return self._again(strides)
 
     def _again(self, strides: tuple[Strides, Strides]) -> CopyPlan:
         return CopyPlan.derive(
-            self.sources, self.targets, unused=self.unused, replicas=self.replicas, inverted=self.inverted, strides=strides
+            self.sources,
+            self.targets,
+            unused=self.unused,
+            replicas=self.replicas,
+            inverted=self.inverted,
+            strides=strides,
         )
 
     def explain(self) -> str:
@@ -226,7 +242,9 @@ class CopyPlan:
         spec = self.targets[key]
         dtype = spec.dtype or (self.sources[self.source_keys[int(reads[0])]].dtype if len(reads) else None)
         if dtype is None and len(reads):
-            raise LayoutError(f"target {key!r}: no Spec says a dtype, so bytes are not known; count .elements or bind the plan")
+            raise LayoutError(
+                f"target {key!r}: no Spec says a dtype, so bytes are not known; count .elements or bind the plan"
+            )
         return dtype.itemsize if dtype else 0
 
     @cached_property
@@ -242,7 +260,8 @@ class CopyPlan:
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        return f"CopyPlan({len(self.sources)} sources -> {len(self.targets)} targets, {len(self.table)} blocks, {self.elements} elements)"
+        sides = f"{len(self.sources)} sources -> {len(self.targets)} targets"
+        return f"CopyPlan({sides}, {len(self.table)} blocks, {self.elements} elements)"
 
     def save(self, path: str | Path) -> None:
         """Write the plan with its Specs to a file.

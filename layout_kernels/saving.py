@@ -50,7 +50,10 @@ def _sides(specs: dict[Any, Spec]) -> dict[str, Any]:
 
 def _from_sides(data: dict[str, Any]) -> dict[Any, Spec]:
     patterns = [Spec.from_json(pattern) for pattern in data["patterns"]]
-    return {_from_json(key): patterns[number].replace(at=at) if at else patterns[number] for key, number, at in data["tensors"]}
+    return {
+        _from_json(key): patterns[number].replace(at=at) if at else patterns[number]
+        for key, number, at in data["tensors"]
+    }
 
 
 def save(plan: CopyPlan, path: Path) -> None:
@@ -64,8 +67,9 @@ def save(plan: CopyPlan, path: Path) -> None:
         "digest": plan.digest,
     }
     text = np.frombuffer(json.dumps(made_from(plan) | extra).encode(), dtype=np.uint8)
+    columns: dict[str, Any] = dict(zip(COLUMNS, plan.table.columns(), strict=True))
     with path.open("wb") as file:
-        np.savez_compressed(file, plan=text, **dict(zip(COLUMNS, plan.table.columns(), strict=True)))
+        np.savez_compressed(file, plan=text, allow_pickle=False, **columns)
 
 
 def load(path: Path) -> dict[str, Any]:

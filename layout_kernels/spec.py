@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Spec says what one physical tensor holds: its layout, sizes, selections and the logical tensor that it belongs to."""
+"""A Spec says what one physical tensor holds: layout, sizes, selections, and the logical tensor it belongs to."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -55,6 +55,7 @@ class Spec:
     declared: Layout | None
     dtype: torch.dtype | None
     padding: Frozen[str]
+    _key: tuple[object, ...] | None
 
     def __init__(
         self,
@@ -122,9 +123,19 @@ class Spec:
         if self._key is None:
             used = self.layout.meshes | (self.declared.meshes if self.declared else frozenset())
             mesh = tuple((name, repr(self.mesh[name])) for name in sorted(used) if name in self.mesh)
-            key = (self.layout, self.of, self.dims, mesh, tuple(sorted(self.at)), self.declared, self.dtype, self.padding)
+            key = (
+                self.layout,
+                self.of,
+                self.dims,
+                mesh,
+                tuple(sorted(self.at)),
+                self.declared,
+                self.dtype,
+                self.padding,
+            )
             object.__setattr__(self, "_key", key)
-        return self._key  # type: ignore[no-any-return]
+        assert self._key is not None
+        return self._key
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spec) and self.at == other.at and self.pattern() == other.pattern()
@@ -145,7 +156,9 @@ class Spec:
         return {
             "layout": str(self.layout),
             "of": self.of,
-            "dims": None if self.dims is None else {k: list(v) if isinstance(v, tuple) else v for k, v in self.dims.items()},
+            "dims": None
+            if self.dims is None
+            else {k: list(v) if isinstance(v, tuple) else v for k, v in self.dims.items()},
             "mesh": {name: _selection_to_json(value) for name, value in self.mesh.items()},
             "at": dict(self.at),
             "declared": None if self.declared is None else str(self.declared),
@@ -233,7 +246,11 @@ def dtype_named(name: object) -> torch.dtype:
 
 
 def _frozen(items: Mapping[str, Any]) -> Frozen[Any]:
-    return items if isinstance(items, Frozen) else Frozen({k: tuple(v) if isinstance(v, list) else v for k, v in items.items()})
+    return (
+        items
+        if isinstance(items, Frozen)
+        else Frozen({k: tuple(v) if isinstance(v, list) else v for k, v in items.items()})
+    )
 
 
 _EMPTY: Frozen[Any] = Frozen({})
@@ -249,7 +266,7 @@ def _checked(items: Mapping[str, Any] | None, check: Any) -> Frozen[Any]:
     return Frozen(items)
 
 
-def _whole_number(value: object) -> bool:
+def _whole_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -298,4 +315,6 @@ def _selection_from_json(name: str, value: object) -> Selection:
             return slice(start, stop)
         case {"positions": list(positions)}:
             return positions
-    raise LayoutError(f"mesh {name!r} is {value!r}: [size, coordinate], {{'slice': […]}} or {{'positions': […]}} was wanted")
+    raise LayoutError(
+        f"mesh {name!r} is {value!r}: [size, coordinate], {{'slice': […]}} or {{'positions': […]}} was wanted"
+    )

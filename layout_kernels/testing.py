@@ -81,7 +81,9 @@ def _tagged(position: Position, tag: str) -> Position:
 
 def _together(found: tuple[Position, ...]) -> Position:
     coordinates = {axis: c for position in found for axis, c in position.coordinates.items()}
-    return Position(frozenset().union(*(p.tags for p in found)), coordinates, frozenset().union(*(p.short for p in found)))
+    return Position(
+        frozenset().union(*(p.tags for p in found)), coordinates, frozenset().union(*(p.short for p in found))
+    )
 
 
 def listing(spec: Spec, dims: Mapping[str, Any] | None = None) -> Iterator[Part]:
@@ -91,7 +93,9 @@ def listing(spec: Spec, dims: Mapping[str, Any] | None = None) -> Iterator[Part]
     for node in spec.layout.dimensions:
         alike: dict[Any, list[tuple[int, Position]]] = {}
         for place, position in enumerate(positions(node, sizes, spec.mesh)):
-            alike.setdefault((position.tags, frozenset(position.coordinates), position.short), []).append((place, position))
+            alike.setdefault((position.tags, frozenset(position.coordinates), position.short), []).append(
+                (place, position)
+            )
         kinds.append(list(alike.items()))
     for combo in itertools.product(*kinds):
         tags = frozenset().union(*(tags for (tags, _, _), _ in combo))
@@ -126,7 +130,9 @@ def _number(spec: Spec, sizes: Dims, combo: Any) -> tuple[tuple[tuple[str, int],
     return axes, np.where(outside, -1, number)
 
 
-def tagged(spec: Spec, dtype: torch.dtype, *, dims: Mapping[str, Any] | None = None, seed: int = 0, padding: int = 0) -> torch.Tensor:
+def tagged(
+    spec: Spec, dtype: torch.dtype, *, dims: Mapping[str, Any] | None = None, seed: int = 0, padding: int = 0
+) -> torch.Tensor:
     """A tensor whose every element says by its bits which element of which logical tensor it is.
 
     Equal identities get equal bits in every Spec, whatever its layout; all bit patterns occur, NaN among them.
@@ -219,7 +225,8 @@ def _scatter(logical: dict[Any, Any], spec: Spec, tensor: torch.Tensor, dims: Ma
             continue
         size = math.prod(extent for _, extent in part.axes)
         whole, filled = logical.setdefault(
-            (part.of, part.tags, part.axes), (torch.zeros(size, dtype=tensor.dtype), torch.zeros(size, dtype=torch.bool))
+            (part.of, part.tags, part.axes),
+            (torch.zeros(size, dtype=tensor.dtype), torch.zeros(size, dtype=torch.bool)),
         )
         held = values[np.ix_(*part.place)] if values.dim() else values
         number = torch.from_numpy(part.number.reshape(-1))
@@ -228,7 +235,9 @@ def _scatter(logical: dict[Any, Any], spec: Spec, tensor: torch.Tensor, dims: Ma
         filled[number[new]] = True
 
 
-def _gather(logical: dict[Any, Any], key: Hashable, spec: Spec, before: torch.Tensor, dims: Mapping[str, Any] | None) -> torch.Tensor:
+def _gather(
+    logical: dict[Any, Any], key: Hashable, spec: Spec, before: torch.Tensor, dims: Mapping[str, Any] | None
+) -> torch.Tensor:
     result = _by_layout(spec, before.clone().contiguous(), dims)
     for part in listing(spec, dims):
         number = torch.from_numpy(part.number)
@@ -239,7 +248,9 @@ def _gather(logical: dict[Any, Any], key: Hashable, spec: Spec, before: torch.Te
         held = logical.get((part.of, part.tags, part.axes))
         real = number >= 0
         if held is None or not held[1][number[real]].all():
-            raise LayoutError(f"target {key!r}: elements of {part.of!r} {sorted(part.tags)} over {part.axes} have no source")
+            raise LayoutError(
+                f"target {key!r}: elements of {part.of!r} {sorted(part.tags)} over {part.axes} have no source"
+            )
         kept = result[np.ix_(*part.place)] if result.dim() else result
         _put(result, part, torch.where(real, held[0][number.clamp(min=0)].to(result.dtype), kept))
     return result.reshape(before.shape)
@@ -253,7 +264,8 @@ def assert_same_bytes(actual: torch.Tensor, expected: torch.Tensor, name: object
     assert actual.shape == expected.shape, f"{name}: shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, expected {expected.dtype}"
     ours, theirs = (
-        t.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8) for t in (actual, expected)
+        t.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+        for t in (actual, expected)
     )
     if torch.equal(ours, theirs):
         return

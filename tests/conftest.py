@@ -7,7 +7,9 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--peers", action="store_true", help="also run the tests against real Megatron-Core and transformers")
+    parser.addoption(
+        "--peers", action="store_true", help="also run the tests against real Megatron-Core and transformers"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -52,7 +52,9 @@ def test_case(case: Case, backend: str, dtype: torch.dtype, place: dict[str, Any
     for key, guard in back.items():
         padded = set(case.sources[key].layout.tags) & {"pad"}
         if padded:  # what the source held in its padding has gone nowhere, and the poison must still stand there
-            again = plan.bind({k: g.tensor for k, g in back.items()}, {k: g.tensor for k, g in targets.items()}, backend)
+            again = plan.bind(
+                {k: g.tensor for k, g in back.items()}, {k: g.tensor for k, g in targets.items()}, backend
+            )
             again.run()
             assert_same_bytes(targets[next(iter(targets))].tensor, expected[next(iter(targets))].tensor, key)
         else:
@@ -75,8 +77,15 @@ def test_plan_is_proved_saved_and_equal(case: Case, tmp_path: Any) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_listing_gives_the_same_answers(case: Case) -> None:
     """The reference conversion of `layout_kernels.testing`, which knows no algebra."""
-    tensors = {k: filled(case.values["sources", k], case.shapes["sources", k], torch.int32).tensor for k in case.sources}
-    before = {k: filled([-1] * len(case.values["targets", k]), case.shapes["targets", k], torch.int32).tensor for k in case.targets}
+    tensors = {
+        k: filled(case.values["sources", k], case.shapes["sources", k], torch.int32).tensor for k in case.sources
+    }
+    before = {
+        k: filled([-1] * len(case.values["targets", k]), case.shapes["targets", k], torch.int32).tensor
+        for k in case.targets
+    }
     result = lk.testing.convert(case.sources, tensors, case.targets, before)
     for key in case.targets:
-        assert_same_bytes(result[key], filled(case.values["targets", key], case.shapes["targets", key], torch.int32).tensor, key)
+        assert_same_bytes(
+            result[key], filled(case.values["targets", key], case.shapes["targets", key], torch.int32).tensor, key
+        )

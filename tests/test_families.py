@@ -21,13 +21,14 @@ from layout_kernels.families.table import row
 
 FLASH = published("glm-4.7-flash")
 QWEN = published("qwen3-30b-a3b")
+SHORT = {**QWEN, "num_hidden_layers": 2}
 
 
 class TestConfig:
     def test_mapping_path_folder_and_object_say_the_same(self, tmp_path: Path) -> None:
-        (tmp_path / "config.json").write_text(json.dumps(QWEN))
-        config = type("Config", (), {"to_dict": lambda self: QWEN})()
-        wanted = lk.family(QWEN).specs("vllm")
+        (tmp_path / "config.json").write_text(json.dumps(SHORT))
+        config = type("Config", (), {"to_dict": lambda self: SHORT})()
+        wanted = lk.family(SHORT).specs("vllm")
         assert all(lk.family(c).specs("vllm") == wanted for c in (tmp_path, str(tmp_path / "config.json"), config))
 
     def test_an_unknown_model_type_lists_the_known_ones(self) -> None:
@@ -36,18 +37,18 @@ class TestConfig:
 
     @pytest.mark.parametrize("field", ["hidden_size", "num_key_value_heads", "moe_intermediate_size", "num_experts"])
     def test_a_missing_field_is_named(self, field: str) -> None:
-        config = {key: value for key, value in QWEN.items() if key != field}
-        with pytest.raises(lk.LayoutError, match=f"'{field}'.*'qwen3_moe' needs"):
+        config = {key: value for key, value in SHORT.items() if key != field}
+        with pytest.raises(lk.LayoutError, match=f"'{field}'.*'qwen3_moe' needs for"):
             lk.family(config).specs("hf")
 
     @pytest.mark.parametrize("spelling", ["num_experts", "num_local_experts", "n_routed_experts"])
     def test_every_spelling_is_read(self, spelling: str) -> None:
-        config = {key: value for key, value in QWEN.items() if key != "num_experts"}
-        assert lk.family(config | {spelling: 128}).specs("hf") == lk.family(QWEN).specs("hf")
+        config = {key: value for key, value in SHORT.items() if key != "num_experts"}
+        assert lk.family(config | {spelling: 128}).specs("hf") == lk.family(SHORT).specs("hf")
 
     def test_two_spellings_that_disagree_are_refused(self) -> None:
-        with pytest.raises(lk.LayoutError, match="experts twice.*128.*64"):
-            lk.family({**QWEN, "num_local_experts": 64}).specs("hf")
+        with pytest.raises(lk.LayoutError, match=r"experts twice.*128.*64"):
+            lk.family({**SHORT, "num_local_experts": 64}).specs("hf")
 
     def test_what_has_no_row_is_refused(self) -> None:
         with pytest.raises(lk.LayoutError, match="latent attention with biases"):
@@ -55,7 +56,7 @@ class TestConfig:
 
     def test_heads_that_do_not_divide_are_refused(self) -> None:
         with pytest.raises(lk.LayoutError, match="30 does not divide into 4 equal parts, in 'heads / kv_heads'"):
-            lk.family({**QWEN, "num_attention_heads": 30}).specs("hf")
+            lk.family({**SHORT, "num_attention_heads": 30}).specs("hf")
 
     @pytest.mark.parametrize("config", [7, [], "no/such/folder"])
     def test_what_is_no_config_is_refused(self, config: Any) -> None:
@@ -66,7 +67,7 @@ class TestConfig:
 class TestSpecs:
     def test_specs_are_complete(self) -> None:
         """Sizes are bound, coordinates in range, shapes computable: nothing is left to the plan."""
-        for config, system in itertools.product((FLASH, QWEN), SYSTEMS):
+        for config, system in itertools.product(({**FLASH, "num_hidden_layers": 3}, SHORT), SYSTEMS):
             for name, spec in lk.family(config).specs(system).items():
                 assert spec.of, name
                 assert spec.dims is not None, name
@@ -78,19 +79,24 @@ class TestSpecs:
         spec = lk.family(FLASH).specs("hf")["model.layers.47.eh_proj.weight"]
         assert (spec.of, dict(spec.at), spec.dims["l"]) == ("mtp.eh_proj.weight", {"l": 47}, 48)  # type: ignore[index]
         assert "model.layers.47.mlp.experts.63.up_proj.weight" in lk.family(FLASH).specs("hf")
-        assert not any(".47." in name for name in lk.family(FLASH).specs("hf", mtp="none"))
+        assert not any(name.startswith("model.layers.47.") for name in lk.family(FLASH).specs("hf", mtp="none"))
 
     def test_replicated_tensors_are_equal_on_all_ranks(self) -> None:
         """Only the coordinates that a layout uses are in its Spec, so that replicas are seen as such."""
         one, two = (lk.family(FLASH).specs("vllm", mesh={"tp": (2, rank)}) for rank in (0, 1))
         name = "model.layers.3.self_attn.fused_qkv_a_proj.weight"
         assert one[name] == two[name]
-        assert one["model.layers.3.mlp.experts.routed_experts.w2_weight"] != two["model.layers.3.mlp.experts.routed_experts.w2_weight"]
+        assert (
+            one["model.layers.3.mlp.experts.routed_experts.w2_weight"]
+            != two["model.layers.3.mlp.experts.routed_experts.w2_weight"]
+        )
 
     def test_dtypes(self) -> None:
         """What a system fixes stays, whatever is asked for the rest."""
         specs = lk.family(FLASH).specs("vllm", dtype="bfloat16")
-        kinds = {name.split(".", 3)[-1]: spec.dtype for name, spec in specs.items() if name.startswith("model.layers.2.")}
+        kinds = {
+            name.split(".", 3)[-1]: spec.dtype for name, spec in specs.items() if name.startswith("model.layers.2.")
+        }
         fixed = {name for name, dtype in kinds.items() if dtype == torch.float32}
         assert fixed == {"mlp.gate.weight", "mlp.gate.e_score_correction_bias"}
         assert {dtype for name, dtype in kinds.items() if name not in fixed} == {torch.bfloat16}
@@ -132,7 +138,9 @@ class TestSpecs:
         assert everything == target | {f"draft.{name}": spec for name, spec in draft.items()}
 
     def test_experts_in_load_balanced_slots(self) -> None:
-        spec = lk.family(QWEN).specs("vllm", mesh={"ep": [5, 3, 5]})["model.layers.0.mlp.experts.routed_experts.w13_weight"]
+        spec = lk.family(QWEN).specs("vllm", mesh={"ep": [5, 3, 5]})[
+            "model.layers.0.mlp.experts.routed_experts.w13_weight"
+        ]
         assert spec.mesh["ep"] == [5, 3, 5]
         assert spec.shape() == (3, 2 * 768, 2048)
 
@@ -155,7 +163,9 @@ class TestStages:
         assert {"embedding.word_embeddings.weight", "mtp.layers.0.eh_proj.weight", "output_layer.weight"} <= last.keys()
 
     def test_stages_of_embedding_or_head_alone(self) -> None:
-        specs = lk.family(QWEN).specs("megatron", layers=[0, 1], pre_process=False, post_process=True, experts="grouped")
+        specs = lk.family(QWEN).specs(
+            "megatron", layers=[0, 1], pre_process=False, post_process=True, experts="grouped"
+        )
         assert "embedding.word_embeddings.weight" not in specs
         assert "output_layer.weight" in specs
 
@@ -198,8 +208,7 @@ REFUSED = [
 @pytest.mark.parametrize(("message", "system", "options"), REFUSED, ids=[message for message, _, _ in REFUSED])
 def test_refused(message: str, system: str, options: dict[str, Any]) -> None:
     with pytest.raises(lk.LayoutError, match=message):
-        for spec in lk.family(FLASH).specs(system, **options).values():
-            spec.shape()
+        [spec.shape() for spec in lk.family(FLASH).specs(system, **options).values()]
 
 
 def test_too_many_ranks_for_the_kv_heads() -> None:
@@ -212,7 +221,9 @@ class TestTables:
         """A row without a column for a system is a mistake; an empty one says that there is no such tensor."""
         paths = [columns(name, settle(name, {})) for name in SYSTEMS if name != "megatron"]
         choices = itertools.product(MODULES, STORAGES)
-        paths += [columns("megatron", settle("megatron", {"spec": spec, "experts": experts})) for spec, experts in choices]
+        paths += [
+            columns("megatron", settle("megatron", {"spec": spec, "experts": experts})) for spec, experts in choices
+        ]
         for model, path in itertools.product(MODELS.values(), paths):
             for block in (*model.model, *model.layer, *model.mtp):
                 for line in block.rows:
@@ -222,7 +233,7 @@ class TestTables:
         with pytest.raises(lk.LayoutError, match="row 'x' of the tables has no column for 'vllm'"):
             row("x", hf="a = h").cells(["vllm"])
 
-    @pytest.mark.parametrize("text", ["weight", "weight = ", "weight == h", "weight = h in"])
+    @pytest.mark.parametrize("text", ["weight", "weight = ", "weight == h", "weight = h/", "two names = h"])
     def test_what_is_no_cell_is_refused(self, text: str) -> None:
         with pytest.raises(lk.LayoutError):
             row("x", hf=text)
@@ -264,8 +275,13 @@ class TestExpressions:
 class TestPublished:
     def test_well_known_sizes(self) -> None:
         """In thousands of millions of parameters, as the models are called; multi-token prediction counts too."""
-        billions = {name: parameters(published(name)) / 1e9 for name in ("qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-8b", "glm-4.5")}
-        assert billions == pytest.approx({"qwen3-30b-a3b": 30.5, "qwen3-235b-a22b": 235.1, "qwen3-8b": 8.2, "glm-4.5": 358}, rel=0.01)
+        billions = {
+            name: parameters(published(name)) / 1e9
+            for name in ("qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-8b", "glm-4.5")
+        }
+        assert billions == pytest.approx(
+            {"qwen3-30b-a3b": 30.5, "qwen3-235b-a22b": 235.1, "qwen3-8b": 8.2, "glm-4.5": 358}, rel=0.01
+        )
 
     @pytest.mark.parametrize("name", ["glm-4.7-flash", "glm-4.5-air", "qwen3-30b-a3b", "qwen3-0.6b"])
     @pytest.mark.parametrize("scale", [1, 10, 100])
@@ -279,7 +295,7 @@ class TestPublished:
             assert all(spec.shape() for spec in lk.family(small).specs(system, mesh=mesh).values())
 
     def test_what_cannot_be(self) -> None:
-        with pytest.raises(lk.LayoutError, match="'glm-4.8-flash' is not known.*nearest is 'glm-4.7-flash'"):
+        with pytest.raises(lk.LayoutError, match=r"'glm-4\.8-flash' is not known.*nearest is 'glm-4\.7-flash'"):
             published("glm-4.8-flash")
         with pytest.raises(lk.LayoutError, match="cannot be shrunk by 1000000"):
             published("qwen3-0.6b", 1_000_000)

@@ -3,7 +3,7 @@
 
 A checkpoint is filled with unique numbers. For each rank the recipes build, name by name, what Megatron-Core, MindSpeed
 and the engines hold of it; the plans derived from the tables must give the same bytes, and give the checkpoint back.
-Sizes say nothing on purpose: twice an expert's width, all query heads and all value heads are as wide as the hidden size.
+Sizes say nothing on purpose: twice an expert's width, all query heads, all value heads are as wide as the hidden size.
 """
 
 from __future__ import annotations
@@ -19,10 +19,22 @@ import layout_kernels as lk
 
 Tensors = dict[str, torch.Tensor]
 
-COMMON = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+COMMON = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+}
 GROUPED = {**COMMON, "num_key_value_heads": 2, "head_dim": 4}
 EXPERTS = {"moe_intermediate_size": 8, "num_experts_per_tok": 2}
-GLM = {**EXPERTS, "n_routed_experts": 4, "n_shared_experts": 2, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1}
+GLM = {
+    **EXPERTS,
+    "n_routed_experts": 4,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "num_nextn_predict_layers": 1,
+}
 LATENT = {"q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 4}
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -39,7 +51,9 @@ SPARSE = [name for name in CONFIGS if not name.startswith("qwen3-") and name != 
 def published(name: str, mtp: str = "own") -> tuple[dict[str, lk.Spec], Tensors]:
     """A checkpoint in which every number is unique; float32 holds them all exactly."""
     specs = lk.family(CONFIGS[name]).specs("hf", mtp=mtp)
-    start = itertools.accumulate((spec.shape() and torch.Size(spec.shape()).numel() for spec in specs.values()), initial=1)
+    start = itertools.accumulate(
+        (spec.shape() and torch.Size(spec.shape()).numel() for spec in specs.values()), initial=1
+    )
     tensors = {
         key: torch.arange(first, first + torch.Size(spec.shape()).numel(), dtype=torch.float32).reshape(spec.shape())
         for (key, spec), first in zip(specs.items(), start, strict=False)
@@ -84,7 +98,9 @@ class Layers:
         return "kv_lora_rank" in self.config
 
 
-def megatron(hf: Tensors, config: dict[str, Any], spec: str, storage: str, mesh: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def megatron(
+    hf: Tensors, config: dict[str, Any], spec: str, storage: str, mesh: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
     """What a rank without pipeline parallelism holds in Megatron-Core."""
     layers, (tp, t) = Layers(config), mesh["tp"]
     head = "model.embed_tokens" if config.get("tie_word_embeddings") else "lm_head"
@@ -107,11 +123,17 @@ def megatron(hf: Tensors, config: dict[str, Any], spec: str, storage: str, mesh:
         yield here + norm, hf[f"{there}input_layernorm.weight"]
         attention = megatron_latent if layers.latent else megatron_grouped
         yield from ((here + name, value) for name, value in attention(hf, f"{there}self_attn.", config, spec, tp, t))
-        mlp = megatron_sparse(hf, there, config, storage, mesh) if layers.sparse(layer) else megatron_dense(hf, there, spec, tp, t)
+        mlp = (
+            megatron_sparse(hf, there, config, storage, mesh)
+            if layers.sparse(layer)
+            else megatron_dense(hf, there, spec, tp, t)
+        )
         yield from ((here + name, value) for name, value in mlp)
 
 
-def megatron_grouped(hf: Tensors, at: str, config: dict[str, Any], spec: str, tp: int, t: int) -> Iterator[tuple[str, Any]]:
+def megatron_grouped(
+    hf: Tensors, at: str, config: dict[str, Any], spec: str, tp: int, t: int
+) -> Iterator[tuple[str, Any]]:
     groups, size = config["num_key_value_heads"], config["head_dim"]
     queries = config["num_attention_heads"] // groups * size
     for kind in ("weight", "bias"):
@@ -135,7 +157,9 @@ def megatron_grouped(hf: Tensors, at: str, config: dict[str, Any], spec: str, tp
         yield "self_attention.linear_proj.bias", hf[f"{at}o_proj.bias"]
 
 
-def megatron_latent(hf: Tensors, at: str, config: dict[str, Any], spec: str, tp: int, t: int) -> Iterator[tuple[str, Any]]:
+def megatron_latent(
+    hf: Tensors, at: str, config: dict[str, Any], spec: str, tp: int, t: int
+) -> Iterator[tuple[str, Any]]:
     here = "self_attention."
     down = 1 if spec == "te" else tp  # replicated, or rows
     kv_norm = f"{here}linear_kv_up_proj.layer_norm_weight" if spec == "te" else f"{here}kv_layernorm.weight"
@@ -159,7 +183,9 @@ def megatron_dense(hf: Tensors, at: str, spec: str, tp: int, t: int) -> Iterator
     yield "mlp.linear_fc2.weight", columns(hf[f"{at}mlp.down_proj.weight"], tp, t)
 
 
-def megatron_sparse(hf: Tensors, at: str, config: dict[str, Any], storage: str, mesh: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def megatron_sparse(
+    hf: Tensors, at: str, config: dict[str, Any], storage: str, mesh: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
     tp, t = mesh["tp"]
     yield "pre_mlp_layernorm.weight", hf[f"{at}post_attention_layernorm.weight"]
     yield "mlp.router.weight", hf[f"{at}mlp.gate.weight"]
@@ -230,7 +256,10 @@ def engine_grouped(hf: Tensors, at: str, config: dict[str, Any], tp: int, t: int
     kv = (tp, t) if tp <= groups else (groups, t * groups // tp)
     for kind in ("weight", "bias"):
         if f"{at}q_proj.{kind}" in hf:
-            parts = [rows(hf[f"{at}q_proj.{kind}"], tp, t), *(rows(hf[f"{at}{part}_proj.{kind}"], *kv) for part in "kv")]
+            parts = [
+                rows(hf[f"{at}q_proj.{kind}"], tp, t),
+                *(rows(hf[f"{at}{part}_proj.{kind}"], *kv) for part in "kv"),
+            ]
             yield f"self_attn.qkv_proj.{kind}", torch.cat(parts)
     yield "self_attn.o_proj.weight", columns(hf[f"{at}o_proj.weight"], tp, t)
     for name in ("q_norm.weight", "k_norm.weight", "o_proj.bias"):
@@ -292,7 +321,9 @@ def ranks_of(tp: int, ep: int = 1, etp: int = 1) -> list[dict[str, tuple[int, in
     return [{"tp": (tp, rank % tp), "ep": (ep, rank // etp % ep), "etp": (etp, rank % etp)} for rank in world]
 
 
-def carried(specs: dict[Any, lk.Spec], tensors: dict[Any, torch.Tensor], wanted: dict[Any, lk.Spec], **how: str) -> dict[Any, Any]:
+def carried(
+    specs: dict[Any, lk.Spec], tensors: dict[Any, torch.Tensor], wanted: dict[Any, lk.Spec], **how: str
+) -> dict[Any, Any]:
     """What the plan derived from the tables writes into zeros."""
     out = {key: torch.zeros(spec.shape()) for key, spec in wanted.items()}
     lk.compile(specs, wanted, **how).run(tensors, out, backend="cpu")
@@ -323,7 +354,12 @@ BUILDS = [
 ]
 MESHES = [{"tp": 1}, {"tp": 2, "etp": 2}, {"tp": 4, "ep": 2}, {"tp": 1, "ep": 2, "etp": 2}]
 MEGATRON = [(name, *build, mesh) for name in SPARSE for build in BUILDS for mesh in MESHES]
-MEGATRON += [(name, spec, "te", {"tp": tp}) for name in ("qwen3", "qwen3-tied") for spec in ("local", "te") for tp in (1, 2, 4, 8)]
+MEGATRON += [
+    (name, spec, "te", {"tp": tp})
+    for name in ("qwen3", "qwen3-tied")
+    for spec in ("local", "te")
+    for tp in (1, 2, 4, 8)
+]
 
 
 @pytest.mark.parametrize(("name", "spec", "storage", "mesh"), MEGATRON, ids=str)

@@ -33,7 +33,8 @@ class Backend(Protocol):
         """How many kernels a replay starts."""
 
 
-REGISTRY: dict[str, Backend] = {backend.name: backend for backend in (Reference(), Cpu())}
+_ALL: tuple[Backend, ...] = (Reference(), Cpu())
+REGISTRY = {backend.name: backend for backend in _ALL}
 BY_DEVICE = {"cpu": "cpu", "cuda": "triton", "npu": "triton-ascend"}
 
 

@@ -23,7 +23,7 @@ class Cpu:
     """Runs on the CPU, in C++."""
 
     name = "cpu"
-    devices = ("cpu",)
+    devices: tuple[str, ...] = ("cpu",)
     about = "C++ on the CPU"
 
     def missing(self) -> str | None:
@@ -38,7 +38,9 @@ class Cpu:
         """One for the whole table."""
         return 1 if len(table) else 0
 
-    def prepare(self, table: Table, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]) -> Callable[[], None]:
+    def prepare(
+        self, table: Table, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]
+    ) -> Callable[[], None]:
         """Resolve addresses and hand the table to the executor."""
         kinds, kind = _kinds(table, sources, targets)
         pairs = table.shape * len(kinds) + kind
@@ -76,7 +78,9 @@ def threads() -> int:
     return int(said)
 
 
-def _kinds(table: Table, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]) -> tuple[list[Kind], Any]:
+def _kinds(
+    table: Table, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]
+) -> tuple[list[Kind], Any]:
     """The kinds of elements that occur, and each block's: sizes and cast."""
     known: dict[Kind, int] = {}
     dtypes = [[None if tensor is None else tensor.dtype for tensor in side] for side in (sources, targets)]

@@ -17,7 +17,7 @@ class Reference:
     """Runs on any device that torch has."""
 
     name = "reference"
-    devices = ("cpu", "cuda", "npu")
+    devices: tuple[str, ...] = ("cpu", "cuda", "npu")
     about = "plain torch on any device; slow, the specification of the others"
 
     def missing(self) -> str | None:
@@ -28,7 +28,9 @@ class Reference:
         """One for every block."""
         return len(table)
 
-    def prepare(self, table: Table, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]) -> Callable[[], None]:
+    def prepare(
+        self, table: Table, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]
+    ) -> Callable[[], None]:
         """Nothing to prepare."""
 
         def run() -> None:

@@ -68,7 +68,11 @@ class Rank:
             if self.role == "rollout":
                 self.verify(step, where)
             if self.settings.dump:
-                dump(Path(self.settings.dump) / f"step{step}" / f"{self.role}{self.rank}.safetensors", self.specs, self.tensors)
+                dump(
+                    Path(self.settings.dump) / f"step{step}" / f"{self.role}{self.rank}.safetensors",
+                    self.specs,
+                    self.tensors,
+                )
         self.plain(channel)
         channel.close()
 
@@ -101,7 +105,11 @@ class Rank:
 
     def verify(self, step: int, where: dict[str, int]) -> None:
         """Every byte is what the Specs say, and lies where it lay."""
-        wrong = [name for name, held in self.tensors.items() if not torch.equal(_bits(held.cpu()), _bits(self.at(name, step)))]
+        wrong = [
+            name
+            for name, held in self.tensors.items()
+            if not torch.equal(_bits(held.cpu()), _bits(self.at(name, step)))
+        ]
         moved = [name for name, tensor in self.tensors.items() if tensor.data_ptr() != where[name]]
         emit("verified", role=self.role, rank=self.rank, step=step, tensors=len(self.tensors), different=wrong + moved)
 

@@ -118,7 +118,9 @@ def settings(
     )
     dense, sparse = chosen.train["tp"], chosen.train["ep"] * chosen.train["etp"]
     if max(dense, sparse) % min(dense, sparse):
-        raise LayoutError(f"--train {train}: {dense} tp ranks and {sparse} ep x etp ranks do not cover the same processes")
+        raise LayoutError(
+            f"--train {train}: {dense} tp ranks and {sparse} ep x etp ranks do not cover the same processes"
+        )
     return chosen
 
 
@@ -128,7 +130,9 @@ def parse_mesh(option: str, text: str, known: tuple[str, ...]) -> dict[str, int]
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, size = part.partition("=")
         if name not in known or not size.isdigit() or int(size) < 1:
-            raise LayoutError(f"{option} {text!r}: {part!r} is not one of {', '.join(f'{k}=N' for k in known)}{nearest(name, known)}")
+            raise LayoutError(
+                f"{option} {text!r}: {part!r} is not one of {', '.join(f'{k}=N' for k in known)}{nearest(name, known)}"
+            )
         mesh[name] = int(size)
     return mesh
 

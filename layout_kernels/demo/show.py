@@ -21,7 +21,11 @@ class Watch:
     def __init__(self, settings: Settings, console: Console) -> None:
         self.settings = settings
         self.progress = Progress(
-            TextColumn("{task.description:28}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), console=console
+            TextColumn("{task.description:28}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            console=console,
         )
         self.tasks: dict[int, TaskID] = {}
         self.ready = self.progress.add_task("making weights", total=settings.trainers + settings.rollouts)
@@ -60,15 +64,18 @@ def show(outcome: Outcome, console: Console) -> None:
         table.add_row(*_cells(step))
     console.print(table)
     console.print(
-        "MB: what each rollout received. pack, wire, scatter: seconds of the slowest rank; the first sync also plans. plain: GB/s of "
-        "a plain broadcast of the same bytes between the same processes. verified: every byte is what the Specs say.",
+        "MB: what each rollout received. pack, wire, scatter: seconds of the slowest rank; the first sync also plans. "
+        "plain: GB/s of a plain broadcast of the same bytes between the same processes. "
+        "verified: tensors of all rollouts in which every byte is what the Specs say.",
         style="dim",
     )
     for failure in outcome.failures:
         console.print(failure, style="red", markup=False)
     for step in outcome.steps():
         if step["different"]:
-            console.print(f"sync {step['step']}: wrong bytes in {', '.join(step['different'][:8])}", style="red", markup=False)
+            console.print(
+                f"sync {step['step']}: wrong bytes in {', '.join(step['different'][:8])}", style="red", markup=False
+            )
 
 
 def _cells(step: dict[str, Any]) -> list[str]:

@@ -3,24 +3,24 @@
 
 Columns are looked up along a path that `systems.py` gives; the first that a row has counts:
 
-===================== ==================================================================================================
-column                what it describes
-===================== ==================================================================================================
-``megatron``          Megatron-Core 0.16 and MindSpeed, modules of the local spec
-``fused_norm``        there, a norm fused into the linear behind it (Transformer Engine)
-``replicated_down``   there, MLA down projections that every tensor-parallel rank holds whole (Transformer Engine)
-``sequential``        there, routed experts as one module each
-``te``                there, one grouped linear with a tensor an expert (Transformer Engine)
-``grouped``           there, the 2-D ``weight1`` and ``weight2``, whose shape does not describe the bytes (MindSpeed too)
-``stacked``           there, one 3-D tensor whose bytes follow its shape
-``stacked_transposed``  there, MindSpeed's 3-D tensor (performance mode), whose bytes are those of ``grouped``
-``hf``                published checkpoints, a tensor an expert
-``transformers``      live modules of transformers 5
-``vllm``              vLLM 0.32 on CUDA, default kernels
-``vllm_ascend``       vLLM-Ascend, ND format, where it differs from ``vllm``
-``vllm_cpu``          vLLM on a CPU without AMX, where it differs from ``vllm``
-``elsewhere``         every system that has no column of its own in the row
-===================== ==================================================================================================
+====================== ===============================================================================================
+column                 what it describes
+====================== ===============================================================================================
+``megatron``           Megatron-Core 0.16 and MindSpeed, modules of the local spec
+``fused_norm``         there, a norm fused into the linear behind it (Transformer Engine)
+``replicated_down``    there, MLA down projections that every tensor-parallel rank holds whole (Transformer Engine)
+``sequential``         there, routed experts as one module each
+``te``                 there, one grouped linear with a tensor an expert (Transformer Engine)
+``grouped``            there, the 2-D ``weight1``, ``weight2``; the shape does not describe the bytes (MindSpeed too)
+``stacked``            there, one 3-D tensor whose bytes follow its shape
+``stacked_transposed`` there, MindSpeed's 3-D tensor (performance mode), whose bytes are those of ``grouped``
+``hf``                 published checkpoints, a tensor an expert
+``transformers``       live modules of transformers 5
+``vllm``               vLLM 0.32 on CUDA, default kernels
+``vllm_ascend``        vLLM-Ascend, ND format, where it differs from ``vllm``
+``vllm_cpu``           vLLM on a CPU without AMX, where it differs from ``vllm``
+``elsewhere``          every system that has no column of its own in the row
+====================== ===============================================================================================
 
 One spelling of axes everywhere: ``h`` hidden, ``i`` width of an MLP or expert, ``e`` experts, ``l`` layers, ``v``
 vocabulary, ``p`` its padding, ``g`` kv heads, ``r`` query heads a kv head, ``d`` size of a head, ``n`` heads of MLA,
@@ -268,7 +268,9 @@ ROUTED_EXPERTS = block(
         transformers="mlp.experts.gate_up_proj = e ([gate up] i) h",
         vllm="mlp.experts.routed_experts.w13_weight = e/ep ([gate up] i/etp) h",
         vllm_ascend="mlp.experts.routed_experts.w13_weight = e/ep h ([gate up] i/etp)",
-        vllm_cpu="mlp.experts.routed_experts.w13_weight = e/ep ([gate up] t/etp i1) h i0 as e/ep ([gate up] t/etp i1 i0) h",
+        vllm_cpu=(
+            "mlp.experts.routed_experts.w13_weight = e/ep ([gate up] t/etp i1) h i0 as e/ep ([gate up] t/etp i1 i0) h"
+        ),
     ),
     row(
         "layers.experts.fc2.weight",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -113,19 +113,20 @@ def _dims(axes: set[str], expressions: Mapping[str, str], quantities: Quantities
         if axis not in expressions:
             raise LayoutError(f"axis {axis!r} has no size in its block: there are {sorted(expressions)}")
         size, parts = _cut(expressions[axis])
-        dims[axis] = (*([] if size is None else [evaluate(size, quantities)]), *parts) if parts else _size(axis, size, quantities)
+        number = () if size is None else (_size(axis, size, quantities),)
+        dims[axis] = (*number, *parts) if parts else number[0]
         wanted += [*parts, *(whole for whole, text in expressions.items() if axis in _cut(text)[1])]
     return dims
 
 
-def _size(axis: str, text: str | None, quantities: Quantities) -> int:
-    size = evaluate(str(text), quantities)
+def _size(axis: str, text: str, quantities: Quantities) -> int:
+    size = evaluate(text, quantities)
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise LayoutError(f"axis {axis!r} has size {size!r}, out of {text!r}: a number was wanted")
     return size
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cut(text: str) -> tuple[str | None, tuple[str, ...]]:
     """``"hidden"`` -> ("hidden", ()); ``"(t il)"`` -> (None, parts); ``"width of (i1 i0)"`` -> ("width", parts)."""
     found = _CUT.fullmatch(text)

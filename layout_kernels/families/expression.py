@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small expressions of the tables: sizes such as ``heads / kv_heads`` and conditions such as ``tied and not first``.
+"""The small expressions of the tables: sizes such as ``heads / kv_heads``, conditions such as ``tied and not first``.
 
 They are a subset of Python's expressions over named quantities. ``/`` divides without a remainder or refuses, and
 ``up(n, m)`` rounds ``n`` up to a multiple of ``m``. Names are looked up only when they are needed, so that a model
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from ..errors import LayoutError
@@ -66,7 +66,7 @@ def evaluate(text: str, lookup: Lookup) -> Any:
         raise LayoutError(f"{text!r} cannot be computed: {error}") from error
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parse(text: str) -> ast.expr:
     try:
         return ast.parse(text, mode="eval").body

@@ -16,7 +16,7 @@ from .expression import evaluate
 from .models import MODELS, Model
 from .quantities import DERIVED, FIELDS, Quantities, read_config
 from .selection import Stage, meshes, stages
-from .table import Block
+from .table import Block, choose
 
 DRAFT = "draft."  # begins the names of an engine's draft model
 
@@ -42,7 +42,7 @@ class Family:
         self._quantities = Quantities(self.config, {**FIELDS, **model.fields}, _derived(model))
         for condition, what in model.refused.items():
             if self._quantities(condition):
-                raise LayoutError(f"model_type {self.model_type!r}: {what} has no row in the tables (config: {condition})")
+                raise LayoutError(f"{self.model_type}: {what} has no row in the tables ({condition} in the config)")
 
     def __repr__(self) -> str:
         return f"<Family {self.model_type}: {self.size('layers')} layers, hidden size {self.size('hidden')}>"
@@ -122,7 +122,7 @@ class Family:
     ) -> Quantities:
         """The model's quantities, with those that the rank and the options give."""
         mtp = options.get("mtp", "own")
-        systems.choose("option mtp", mtp, systems.HELD)
+        choose("option mtp", mtp, systems.HELD)
         known = self._quantities.given(
             **{word: options[word] for word in systems.WORDS if word in options},
             **{mesh: held[0] for mesh, held in selections.items() if isinstance(held, tuple)},
@@ -154,7 +154,7 @@ def _expand(blocks: tuple[Block, ...], where: str, view: View) -> Iterator[tuple
 
 def _part(held: dict[str, Spec], part: object) -> dict[str, Spec]:
     """All tensors; or the draft model's, named as that model names them; or the rest."""
-    systems.choose("option part", part, systems.PARTS)
+    choose("option part", part, systems.PARTS)
     if part == "draft":
         return {name.removeprefix(DRAFT): spec for name, spec in held.items() if name.startswith(DRAFT)}
     return {name: spec for name, spec in held.items() if part == "all" or not name.startswith(DRAFT)}
@@ -187,11 +187,11 @@ def family(config: object) -> Family:
     """
     fields = read_config(config)
     model_type = fields.get("model_type")
-    if model_type not in MODELS:
+    if not isinstance(model_type, str) or model_type not in MODELS:
         raise LayoutError(
-            f"model_type {model_type!r} is not known: there are {', '.join(map(repr, MODELS))}{nearest(model_type, MODELS)}. "
-            "A family is an entry of MODELS in layout_kernels/families/models.py: its blocks of rows (blocks.py) and "
-            "the config fields that differ."
+            f"model_type {model_type!r} is not known: there are {', '.join(map(repr, MODELS))}"
+            f"{nearest(model_type, MODELS)}. A family is an entry of MODELS in layout_kernels/families/models.py: its blocks of rows (blocks.py) and "
+            "the config fields that differ"
         )
     return Family(MODELS[model_type], fields)
 

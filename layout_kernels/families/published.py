@@ -51,19 +51,20 @@ def published(name: str, scale: float | None = None) -> dict[str, Any]:
     LayoutError
         Where the name is not known, or the model cannot be made that small.
     """
-    config = dict(choose("model", name, _models()))  # type: ignore[call-overload]
-    if scale is None:
-        return config  # type: ignore[no-any-return]
+    config = dict(choose("model", name, _models()))
+    if scale is None or scale == 1:
+        return config
     if not scale >= 1:
         raise LayoutError(f"scale is {scale}: a number of at least 1 was wanted")
     wanted = parameters(config) / scale
     low, high = 0.0, math.log(max(value for value in config.values() if isinstance(value, int)))
-    for _ in range(20):
+    for _ in range(12):
         middle = (low + high) / 2
         low, high = (middle, high) if parameters(_shrunk(config, math.exp(middle))) > wanted else (low, middle)
     small = _shrunk(config, math.exp(high))
     if parameters(small) > 2 * wanted:
-        raise LayoutError(f"model {name!r} cannot be shrunk by {scale}: its smallest has {parameters(small)} parameters")
+        least = parameters(small)
+        raise LayoutError(f"model {name!r} cannot be shrunk by {scale}: its smallest has {least} parameters")
     return small
 
 

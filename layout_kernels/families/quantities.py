@@ -84,7 +84,8 @@ class Quantities:
             elif name in self.fields:
                 value = self._read(name, self.fields[name])
             else:
-                raise LayoutError(f"the tables name {name!r}, which is no quantity{nearest(name, [*self.fields, *self.derived])}")
+                known = [*self.fields, *self.derived]
+                raise LayoutError(f"the tables name {name!r}, which is no quantity{nearest(name, known)}")
             self.values[name] = value
         return self.values[name]
 
@@ -102,8 +103,8 @@ class Quantities:
         if found:
             return None
         raise LayoutError(
-            f"the config has no {' or '.join(map(repr, names))}, which model_type {self.config.get('model_type')!r} needs"
-            f"{nearest(names[0], self.config)}"
+            f"the config has no {' or '.join(map(repr, names))}, which {self.config.get('model_type')!r} needs for its "
+            f"{name!r}{nearest(names[0], self.config)}"
         )
 
 

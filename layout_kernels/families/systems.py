@@ -83,9 +83,7 @@ SYSTEMS: Mapping[str, System] = {
 
 def find(name: str) -> System:
     """The system of that name, or an error that lists the known ones."""
-    system = choose("system", name, SYSTEMS)
-    assert isinstance(system, System)
-    return system
+    return choose("system", name, SYSTEMS)
 
 
 def settle(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,20 +91,19 @@ def settle(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     known = find(name).options
     for option in given:
         if option not in known:
-            raise LayoutError(f"system {name!r} has no option {option!r}: there are {sorted(known)}{nearest(option, known)}")
+            there = f"there are {sorted(known)}{nearest(option, known)}"
+            raise LayoutError(f"system {name!r} has no option {option!r}: {there}")
     return {**known, **given}
 
 
 def columns(name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The path of columns that the options select: special ones in front of the system's own."""
-    front: tuple[str, ...] = ()
-    if "experts" in options:
-        storage = options["experts"] or {"te": "te", "local": "sequential"}.get(options["spec"])
-        for what, value, known in (("experts", storage, STORAGES), ("spec", options["spec"], MODULES)):
-            chosen = choose(f"option {what}", value, known)
-            assert isinstance(chosen, tuple)
-            front += chosen
-    return (*front, *find(name).path)
+    if "spec" not in options:
+        return find(name).path
+    modules = choose("option spec", options["spec"], MODULES)
+    storage = options["experts"] or {"te": "te", "local": "sequential"}[options["spec"]]
+    experts = choose("option experts", storage, STORAGES)
+    return (*experts, *modules, *find(name).path)
 
 
 def place(name: str, path: tuple[str, ...]) -> str | None:

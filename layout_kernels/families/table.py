@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..errors import LayoutError, nearest
 from ..notation import Layout, parse
@@ -25,6 +26,7 @@ _CELL = re.compile(
     r"(?P<name>\S+) = (?P<layout>.+?)( as (?P<declared>.+?))?( in (?P<dtype>\w+))?( if (?P<condition>.+))?"
 )
 _PER_EXPERT = re.compile(r"\{[ej]\}")
+V = TypeVar("V")
 NO_CUTS: Mapping[str, str] = {}
 
 
@@ -114,8 +116,9 @@ def _cell(line: str) -> Cell:
     )
 
 
-def choose(what: str, value: object, known: Mapping[str, object]) -> object:
+def choose(what: str, value: object, known: Mapping[str, V]) -> V:
     """``known[value]``, or an error that lists what there is."""
     if not isinstance(value, str) or value not in known:
-        raise LayoutError(f"{what} {value!r} is not known: there are {', '.join(map(repr, known))}{nearest(value, known)}")
+        there = f"there are {', '.join(map(repr, known))}{nearest(value, known)}"
+        raise LayoutError(f"{what} {value!r} is not known: {there}")
     return known[value]

@@ -73,8 +73,9 @@ PLAIN = frozenset(
     }
 )
 
-# Classes whose layout differs between versions under one name: the caller says which it is. MindSpeed 26.0 and 26.1 read
-# the bytes of these as (experts, in, out) whatever their shape says; a later version transposes, so that the shape is true.
+# Classes whose layout differs between versions under one name: the caller says which it is. MindSpeed 26.0 and 26.1
+# read the bytes of these as (experts, in, out) whatever their shape says; a later version transposes, so that the shape
+# is true.
 UNDECIDED = frozenset(
     {"MindSpeedTEPerformanceColumnParallelGroupedLinear", "MindSpeedTEPerformanceRowParallelGroupedLinear"}
 )
@@ -122,8 +123,8 @@ def specs(
     Parameters
     ----------
     model : torch.nn.Module or list of them
-        A ``GPTModel``, or the chunks of a virtual pipeline; wrappers (distributed data parallel, float16) may be around.
-        Names are those of the innermost model; with several chunks they begin with ``model0.``, ``model1.``, ….
+        A ``GPTModel``, or the chunks of a virtual pipeline, with or without wrappers (distributed data parallel,
+        float16) around it. Names are those of the innermost model; with several chunks they begin with ``model0.``, ``model1.``, ….
     family : Family, optional
         The model's family: it knows the vocabulary without its padding, and layers of multi-token prediction that are
         published but not trained. Without it the vocabulary counts as the model holds it, padding and all, and plans
@@ -185,8 +186,8 @@ def _tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         kind = type(module).__name__
         if own and kind not in {*PLAIN, *COLUMNS, *UNDECIDED}:
             raise LayoutError(
-                f"module {path!r} is a {kind!r} and holds {sorted(own)}: layout_kernels/integrations/megatron.py does not "
-                f"know this class{nearest(kind, {*PLAIN, *COLUMNS})}"
+                f"module {path!r} is a {kind!r} and holds {sorted(own)}: layout_kernels/integrations/megatron.py does "
+                f"not know this class{nearest(kind, {*PLAIN, *COLUMNS})}"
             )
         for name, tensor in own.items():
             yield f"{path}.{name}" if path else name, tensor
@@ -212,7 +213,6 @@ def _layer(layer: Any, where: str, view: View, experts: str | None) -> Iterator[
     """The blocks of one transformer layer, each through the columns that the classes of its modules select."""
     for part in (layer.self_attention, layer.mlp):
         blocks = choose(f"module class of layer {layer.layer_number}:", type(part).__name__, BLOCKS)
-        assert isinstance(blocks, tuple)
         classes = {type(module).__name__ for module in part.modules()}
         selected = View(
             (*_columns(classes, experts), *view.path),
@@ -233,9 +233,7 @@ def _columns(classes: set[str], experts: str | None) -> tuple[str, ...]:
             f"module class {undecided[0]!r} holds one layout in some versions of MindSpeed and another in others: say "
             "experts='stacked-transposed' or experts='stacked'"
         )
-    storage = choose("option experts", experts, STORAGES)
-    assert isinstance(storage, tuple)
-    return (*storage, *columns)
+    return (*choose("option experts", experts, STORAGES), *columns)
 
 
 def _extended(held: Mapping[str, Any]) -> dict[str, Any]:

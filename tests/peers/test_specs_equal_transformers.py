@@ -25,12 +25,16 @@ MODELS = {
     "qwen3": ("Qwen3", {**GROUPED, "intermediate_size": 48, "num_hidden_layers": 2}),
     "qwen3 tied, biases": (
         "Qwen3",
-        {**GROUPED, "intermediate_size": 48, "num_hidden_layers": 1, "tie_word_embeddings": True, "attention_bias": True},
+        {**GROUPED, "intermediate_size": 48, "num_hidden_layers": 1, "tie_word_embeddings": True}
+        | {"attention_bias": True},
     ),
     "qwen3 square": ("Qwen3", {**GROUPED, "intermediate_size": 32, "num_hidden_layers": 1, "num_key_value_heads": 4}),
     "qwen3_moe": ("Qwen3Moe", {**GROUPED, **QWEN_EXPERTS, "num_hidden_layers": 2}),
     "qwen3_moe mixed": ("Qwen3Moe", {**GROUPED, **QWEN_EXPERTS, "num_hidden_layers": 4, "mlp_only_layers": [1]}),
-    "qwen3_moe every second": ("Qwen3Moe", {**GROUPED, **QWEN_EXPERTS, "num_hidden_layers": 4, "decoder_sparse_step": 2}),
+    "qwen3_moe every second": (
+        "Qwen3Moe",
+        {**GROUPED, **QWEN_EXPERTS, "num_hidden_layers": 4} | {"decoder_sparse_step": 2},
+    ),
     "qwen3_moe square": ("Qwen3Moe", {**GROUPED, **QWEN_EXPERTS, "num_hidden_layers": 1, "moe_intermediate_size": 32}),
     "glm4_moe": ("Glm4Moe", {**GROUPED, **GLM_EXPERTS, "first_k_dense_replace": 1, "use_qk_norm": True}),
     "glm4_moe biases": (
@@ -69,7 +73,7 @@ def test_saved_checkpoint(name: str, tmp_path: Path) -> None:
     saved = {}
     for file in tmp_path.glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:
-            saved |= {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}
+            saved |= {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
     family = lk.family(tmp_path)
     assert family.model_type == json.loads((tmp_path / "config.json").read_text())["model_type"]
     assert {key: spec.shape() for key, spec in family.specs("hf", mtp="none").items()} == saved

@@ -28,8 +28,9 @@ def compare(case: tuple[str, str, str, str], rank: int, store: str) -> int:
 
     family_name, topology, experts, spec = case
     megatron_cpu.install(transformer_engine=spec == "te")
-    import layout_kernels as lk
     import megatron_models
+
+    import layout_kernels as lk
 
     mesh = megatron_models.TOPOLOGIES[topology]
     megatron_models.start(mesh, rank, store)
