@@ -146,24 +146,19 @@ def _check_dtypes(
     plan: CopyPlan, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]
 ) -> None:
     """A dtype that differs is an error, unless the target's Spec declares the cast."""
-    ours, theirs = _dtype_numbers(sources), _dtype_numbers(targets)
+    ours, theirs = ([None if tensor is None else tensor.dtype for tensor in side] for side in (sources, targets))
+    numbers = {dtype: number for number, dtype in enumerate({*ours, *theirs})}
+    held, wanted = (np.array([numbers[dtype] for dtype in side], dtype=np.int64) for side in (ours, theirs))
     reads = plan.table.source >= 0
     source, target = plan.table.source[reads], plan.table.target[reads]
-    differs = ours[0][source] != theirs[0][target]
-    for number, other in _distinct_pairs(source[differs], target[differs]):
-        key, wanted = plan.target_keys[other], theirs[1][theirs[0][other]]
-        held = ours[1][ours[0][number]]
-        where = f"source {plan.source_keys[number]!r} is {held} and target {key!r} is {wanted}"
+    differs = held[source] != wanted[target] if len(source) else reads
+    for one, other in _distinct_pairs(source[differs], target[differs]):
+        key = plan.target_keys[other]
+        where = f"source {plan.source_keys[one]!r} is {ours[one]} and target {key!r} is {theirs[other]}"
         if plan.targets[key].dtype is None:
-            raise LayoutError(f"{where}: bits move unchanged unless the target's Spec says dtype={wanted}")
-        if held not in CASTS or wanted not in CASTS:
+            raise LayoutError(f"{where}: bits move unchanged unless the target's Spec says dtype={theirs[other]}")
+        if ours[one] not in CASTS or theirs[other] not in CASTS:
             raise LayoutError(f"{where}: only {', '.join(map(str, CASTS))} are cast")
-
-
-def _dtype_numbers(tensors: Sequence[torch.Tensor | None]) -> tuple[Any, list[torch.dtype | None]]:
-    known: dict[torch.dtype | None, int] = {}
-    numbers = [known.setdefault(None if tensor is None else tensor.dtype, len(known)) for tensor in tensors]
-    return np.array(numbers, dtype=np.int64), list(known)
 
 
 def _distinct_pairs(ones: Any, others: Any) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models as tables: ``family(config).specs(system, mesh=...)`` says what each rank of each system holds.
 
-`blocks.py` is the table of layouts, `models.py` the list of families, `systems.py` the list of systems.
+`blocks/` is the table of layouts, `models.py` the list of families, `systems.py` the list of systems.
 """
 
 from .family import Family, describe, family

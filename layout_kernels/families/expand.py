@@ -113,8 +113,8 @@ def _dims(axes: set[str], expressions: Mapping[str, str], quantities: Quantities
         if axis not in expressions:
             raise LayoutError(f"axis {axis!r} has no size in its block: there are {sorted(expressions)}")
         size, parts = _cut(expressions[axis])
-        number = () if size is None else (_size(axis, size, quantities),)
-        dims[axis] = (*number, *parts) if parts else number[0]
+        number = None if size is None else _size(axis, size, quantities)
+        dims[axis] = number if not parts else parts if number is None else (number, *parts)
         wanted += [*parts, *(whole for whole, text in expressions.items() if axis in _cut(text)[1])]
     return dims
 

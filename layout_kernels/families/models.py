@@ -2,7 +2,7 @@
 """The families: for each model_type, which blocks its models are made of and what is particular to its config.
 
 A new family is an entry here. ``fields`` and ``derived`` replace entries of those in `quantities.py`; ``refused`` names
-conditions that the tables do not describe. What a family has and no other, a layout, is a row or block of `blocks.py`.
+conditions that the tables do not describe. What a family has and no other, a layout, is a row or block in `blocks/`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The systems that hold weights: which columns of the tables each reads, its options, and where its layers stand.
 
-A new engine is an entry here, and cells in `blocks.py` where its layout differs from those it starts from.
+A new engine is an entry here, and cells in `blocks/` where its layout differs from those it starts from.
 """
 
 from __future__ import annotations

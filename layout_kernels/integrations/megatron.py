@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live Megatron-Core models: what each tensor of a rank holds, told by the classes of its modules and never by a shape.
 
-The layouts are those of the tables in ``layout_kernels/families/blocks.py``; here stands only which class of module
+The layouts are those of the tables in ``layout_kernels/families/blocks/``; here stands only which class of module
 reads which column. Written against Megatron-Core 0.16.1 and MindSpeed 26.1.0.
 """
 
@@ -124,7 +124,8 @@ def specs(
     ----------
     model : torch.nn.Module or list of them
         A ``GPTModel``, or the chunks of a virtual pipeline, with or without wrappers (distributed data parallel,
-        float16) around it. Names are those of the innermost model; with several chunks they begin with ``model0.``, ``model1.``, ….
+        float16) around it. Names are those of the innermost model; with several chunks they begin with ``model0.``,
+        ``model1.``, ….
     family : Family, optional
         The model's family: it knows the vocabulary without its padding, and layers of multi-token prediction that are
         published but not trained. Without it the vocabulary counts as the model holds it, padding and all, and plans

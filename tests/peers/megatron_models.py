@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tiny_models import draft_layers_of, experts_of, sparse_layers_of
+from tiny_models import draft_layers_of, experts_of, padded_vocabulary_of, sparse_layers_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def build(
     model = GPTModel(
         settings,
         block,
-        vocab_size=config["vocab_size"],
+        vocab_size=padded_vocabulary_of(config, topology.tensor),
         max_sequence_length=config["max_position_embeddings"],
         position_embedding_type="rope",
         rotary_percent=rope.get("partial_rotary_factor", 1.0),
@@ -192,7 +192,7 @@ def _drawn(name: str, weight: torch.Tensor, noise: torch.Generator) -> torch.Ten
     if weight.dim() == 1:
         return 0.1 * drawn if name.endswith("bias") else 1 + 0.3 * drawn
     if "embedding" in name or "router" in name:
-        return drawn * (1.0 if "embedding" in name else 0.25)
+        return drawn * (0.4 if "embedding" in name else 0.25)
     inputs = weight.shape[0] if name.endswith("weight1") else weight.shape[-1]
     return drawn * (2.0 if name.endswith("weight1") or "fc1" in name else 1.2) / inputs**0.5
 
@@ -270,8 +270,8 @@ def update_expert_biases(model: torch.nn.Module) -> None:
 
 
 @torch.no_grad()
-def logits(model: torch.nn.Module, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
-    """{"main": [batch, position, vocabulary], "draft": the same for the multi-token prediction layer, if there is one}.
+def logits(model: torch.nn.Module, tokens: torch.Tensor, vocabulary: int | None = None) -> dict[str, torch.Tensor]:
+    """{"main": [batch, position, vocabulary without its padding], "draft": the same for the multi-token prediction layer, if there is one}.
 
     The draft's logits at position p come from the hidden state at p and the token at p + 1 (token 0 at the end).
     """
@@ -284,7 +284,7 @@ def logits(model: torch.nn.Module, tokens: torch.Tensor) -> dict[str, torch.Tens
     finally:
         hook.remove()
     names = ["draft", "main"][-len(seen) :]
-    return {name: part.transpose(0, 1).contiguous() for name, part in zip(names, seen, strict=True)}
+    return {name: part[..., :vocabulary].transpose(0, 1).contiguous() for name, part in zip(names, seen, strict=True)}
 
 
 def assert_replicas_agree(model: torch.nn.Module) -> None:

@@ -27,6 +27,7 @@ NEAR_TIE = 1e-4  # batches of tokens on which a router is closer to a tie are le
 CASES = [
     ("qwen3", "tp2", "sequential", "local"),
     ("qwen3", "tp2-sp", "sequential", "local"),
+    ("qwen3_tied", "tp2-sp", "sequential", "local"),
     ("qwen3", "tp2", "sequential", "te"),
     *[
         (family, topology, "sequential", "local")
@@ -58,7 +59,8 @@ def trainer(rank: int, case: tuple[str, str, str, str], store: str, address: str
     megatron_models.start(mesh, rank, store)
     config = CONFIGS[family]
     model = megatron_models.build(config, mesh, experts=experts, spec=spec)
-    specs, tensors = lk.megatron.specs(model)
+    padded = model.vocab_size != config["vocab_size"]
+    specs, tensors = lk.megatron.specs(model, family=lk.family(config)) if padded else lk.megatron.specs(model)
     channel = lk.connect(address, role="trainer", rank=rank, world=mesh.world, backend="gloo", time_limit=60)
     sender = lk.WeightSender(specs, tensors, channel)
     losses, rounds = [], []
@@ -68,7 +70,8 @@ def trainer(rank: int, case: tuple[str, str, str, str], store: str, address: str
         sender.sync(version)
         batches = token_batches(config)
         margins = [megatron_models.routing_margin(model, tokens) for tokens in batches]
-        rounds.append((margins, [as_numpy(megatron_models.logits(model, tokens)) for tokens in batches]))
+        found = [megatron_models.logits(model, tokens, config["vocab_size"]) for tokens in batches]
+        rounds.append((margins, [as_numpy(logits) for logits in found]))
     return {"losses": losses, "rounds": rounds}
 
 

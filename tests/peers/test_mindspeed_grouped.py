@@ -42,7 +42,7 @@ def readings(family: str, store: str) -> dict[str, Any]:
     live = LiveModel(config)
     convert(config, ranks, live)
     answers = {
-        "Megatron": [as_numpy(megatron.logits(model, tokens)) for tokens in batches],
+        "Megatron": [as_numpy(megatron.logits(model, tokens, config["vocab_size"])) for tokens in batches],
         "ours": [as_numpy(live.logits(tokens)) for tokens in batches],
         "margin": min(megatron.routing_margin(model, tokens) for tokens in batches),
     }
@@ -74,7 +74,7 @@ def convert(config: dict[str, Any], ranks: list[dict[str, Any]], live: Any) -> N
     sources, tensors = {}, {}
     for rank, held in enumerate(ranks):
         specs = family.specs(
-            "megatron", spec="local", experts="grouped", mesh={"ep": (RANKS, rank), "etp": (1, 0)}, vocab_multiple=1
+            "megatron", spec="local", experts="grouped", mesh={"ep": (RANKS, rank), "etp": (1, 0)}, vocab_multiple=16
         )
         assert set(specs) == set(held), sorted(set(specs) ^ set(held))
         sources |= {(rank, name): spec for name, spec in specs.items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 _COMMON: dict[str, Any] = {
-    "vocab_size": 96,
+    "vocab_size": 90,  # the trainer pads it
     "hidden_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -87,6 +87,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     },
 }
+CONFIGS["qwen3_tied"] = {**CONFIGS["qwen3"], "tie_word_embeddings": True}
+# Nothing to pad: the trainer's model then needs no word about the vocabulary.
+CONFIGS["qwen3"]["vocab_size"] = 96
 
 
 def experts_of(config: dict[str, Any]) -> int:
@@ -103,3 +106,9 @@ def sparse_layers_of(config: dict[str, Any]) -> list[int]:
     """For each decoder layer 1 where its MLP is a mixture of experts, else 0."""
     dense = int(config.get("first_k_dense_replace", 0)) if experts_of(config) else int(config["num_hidden_layers"])
     return [int(layer >= dense) for layer in range(config["num_hidden_layers"])]
+
+
+def padded_vocabulary_of(config: dict[str, Any], tensor_ranks: int) -> int:
+    """The vocabulary that Megatron's embedding and output layer have room for: rows in multiples of 16 a rank."""
+    unit = 16 * tensor_ranks
+    return -(-int(config["vocab_size"]) // unit) * unit

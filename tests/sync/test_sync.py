@@ -14,11 +14,13 @@ def join(
     workers: Workers, trainers: int = 2, rollouts: int = 2, limit: float = 20.0, address: str = "", **options: Any
 ) -> list[str]:
     address = address or free_address()
+    names = [f"{role} {r}" for role, world in (("trainer", trainers), ("rollout", rollouts)) for r in range(world)]
+    workers.run({name: (jobs.ready,) for name in names})
     calls = {f"trainer {r}": (jobs.join, address, "trainer", r, trainers, limit, options) for r in range(trainers)}
     calls |= {f"rollout {r}": (jobs.join, address, "rollout", r, rollouts, limit, {}) for r in range(rollouts)}
     for name, answer in workers.run(calls).items():
         assert answer.get() == name
-    return list(calls)
+    return names
 
 
 def sync_all(workers: Workers, names: list[str], version: int, **options: Any) -> dict[str, Any]:

@@ -63,8 +63,9 @@ class Worker:
             raise AssertionError(f"no answer within {seconds} s")
         return Answer(*self._pipe.recv())
 
-    def stop(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
+    def go_on(self) -> None:
+        """Wakes the process, which has stopped itself."""
+        os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         self._process.kill()
