@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "table.h"
 
@@ -13,6 +14,7 @@ namespace layout_kernels {
 using CastRow = void (*)(char* target, const char* source, int64_t count, int64_t target_stride,
                          int64_t source_stride);
 
-CastRow cast_row(Cast cast);
+// All that this machine can run, the best last.
+std::vector<CastRow> cast_rows(Cast cast);
 
 }  // namespace layout_kernels

@@ -18,6 +18,11 @@ inline int64_t misalignment(const char* address, int64_t grain) {
 // Writes past the caches, whole lines only; the ends of the run go the ordinary way.
 void stream_copy(char* target, const char* source, int64_t nbytes) noexcept;
 
+// The same for a multiple of 16 bytes to an aligned target, whose neighbours the caller writes as well.
+inline void stream_vectors(char* target, const char* source, int64_t nbytes) {
+  for (int64_t i = 0; i < nbytes; i += 16) store_past_cache(target + i, load(source + i));
+}
+
 inline void copy_bytes(char* target, const char* source, int64_t nbytes, bool streaming) {
   if (streaming)
     stream_copy(target, source, nbytes);

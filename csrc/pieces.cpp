@@ -13,9 +13,9 @@ int64_t ceil_divide(int64_t number, int64_t by) {
 
 int64_t lead(const Recipe& recipe, const char* target) {
   const int64_t unit = recipe.target_unit;
-  const bool same_for_all_rows = recipe.target_grain == cache_line && recipe.down.near() == unit;
+  const bool same_for_all_rows = recipe.target_steps % cache_line == 0 && recipe.down.near() == unit;
   const int64_t past_line = misalignment(target, cache_line);
-  if (recipe.cast || !same_for_all_rows || past_line % unit != 0 || recipe.down.length() <= recipe.strip) return 0;
+  if (!same_for_all_rows || past_line % unit != 0 || recipe.down.length() <= recipe.strip) return 0;
   return past_line / unit % recipe.strip;
 }
 

@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t line = 64;                   // bytes of a cache line
 constexpr int64_t long_run = 1024;             // from here on a run is worth a kernel call of its own
 constexpr int64_t row_bytes = 128 * 1024;      // of one item of contiguous work
-constexpr int64_t source_row_bytes = 8 * 1024; // of one item of a transpose: its target rows stay in the TLB
+constexpr int64_t long_segment = 8 * 1024;     // bytes along a source row in one item of a transpose
+constexpr int64_t short_segment = 1024;        // the same where strips share lines of the target: these stay cached
 constexpr int64_t longest_chain = 1 << 18;     // positions whose offsets we are willing to keep
 
 using Digits = std::vector<Digit>;
@@ -71,24 +72,26 @@ size_t fastest_in_source(const Digits& digits) {
   return best;
 }
 
-int64_t grain(int64_t grain, int64_t step) {
-  while (grain > 1 && step % grain != 0) grain /= 2;
-  return grain;
+// A processor waits for what it reads, not for what it writes: where runs are whole lines, read forwards.
+void sort_for_reading(Digits& digits, int64_t run, int64_t steps) {
+  if (run % line != 0 || steps % line != 0) return;
+  std::stable_sort(digits.begin(), digits.end(), [](const Digit& a, const Digit& b) { return a.source > b.source; });
 }
 
-void note_target_grain(Recipe& recipe, const Digits& digits) {
-  for (const Digit& digit : digits)
-    if (digit.target != recipe.target_unit) recipe.target_grain = grain(recipe.target_grain, digit.target);
-}
-
-void make_rows(Recipe& recipe, const Digits& digits) {
+// `digits` without the last, which becomes the inner loop.
+void make_rows(Recipe& recipe, Digits digits) {
   recipe.kind = Kind::rows;
-  recipe.outer = digits;
-  if (!digits.empty()) {
-    recipe.inner = digits.back();
-    recipe.outer.pop_back();
-  }
   recipe.segment = std::max<int64_t>(1, row_bytes / recipe.target_unit);
+  if (digits.empty()) return;
+  const Digit last = digits.back();
+  const bool contiguous = last.source == recipe.source_unit && last.target == recipe.target_unit;
+  if (contiguous) digits.pop_back();
+  for (const Digit& digit : digits) recipe.target_steps |= digit.target;
+  sort_for_reading(digits, contiguous ? last.extent * recipe.source_unit : recipe.source_unit, recipe.target_steps);
+  if (contiguous) digits.push_back(last);
+  recipe.inner = digits.back();
+  digits.pop_back();
+  recipe.outer = digits;
 }
 
 // A pair of single elements beside each other on one side, and the same digit counting the pairs on both.
@@ -109,6 +112,11 @@ bool make_pairs(Recipe& recipe, const Digits& digits, size_t across) {
     return false;
   }
   recipe.segment = row_bytes / (2 * unit);
+  recipe.outer = digits;
+  recipe.outer.pop_back();
+  recipe.outer.erase(recipe.outer.begin() + static_cast<std::ptrdiff_t>(across));
+  if (recipe.kind == Kind::split) recipe.target_steps = recipe.other;
+  for (const Digit& digit : recipe.outer) recipe.target_steps |= digit.target;
   return true;
 }
 
@@ -149,16 +157,21 @@ void make_tiles(Recipe& recipe, Digits digits, size_t across) {
   recipe.across = take_chain(a, digits, seen_from_source);
   recipe.down = take_chain(b, digits, seen_from_target);
   recipe.outer = digits;
-  recipe.strip = std::max<int64_t>(1, line / recipe.source_unit);
+  recipe.target_steps = recipe.across.far_steps();
+  for (const Digit& digit : digits) recipe.target_steps |= digit.target;
+  const int64_t tile = std::max<int64_t>(1, line / recipe.source_unit);
+  recipe.strip = std::max(tile, line / recipe.target_unit);
   recipe.write_lines = best_line_writer(recipe);
   const int64_t length = recipe.across.length();
-  const int64_t pieces = ceil_divide(length * recipe.source_unit, source_row_bytes);
-  recipe.segment = ceil_divide(ceil_divide(length, pieces), recipe.strip) * recipe.strip;
+  const bool whole_lines = recipe.target_steps % line == 0;
+  const int64_t pieces = ceil_divide(length * recipe.source_unit, whole_lines ? long_segment : short_segment);
+  recipe.segment = ceil_divide(ceil_divide(length, pieces), tile) * tile;
 }
 
 Recipe choose(const Shape& shape) {
   Recipe recipe;
   recipe.cast = shape.cast;
+  if (shape.cast) recipe.cast_row = cast_rows(shape.cast).back();
   recipe.source_unit = shape.cast ? size_of(shape.cast.from()) : shape.element;
   recipe.target_unit = shape.cast ? size_of(shape.cast.to()) : shape.element;
   Digits digits = coalesced(without_ones(shape.digits));
@@ -168,18 +181,12 @@ Recipe choose(const Shape& shape) {
   spread_long_run(recipe, digits);
   if (digits.size() > max_rank)
     throw std::invalid_argument("a shape of " + std::to_string(digits.size()) + " digits; at most 32 are supported");
-  note_target_grain(recipe, digits);
   const size_t across = fastest_in_source(digits);
   const bool transposed = across + 1 < digits.size() && digits.back().source > 0 && recipe.source_unit < line;
   if (!transposed)
     make_rows(recipe, digits);
   else if (!make_pairs(recipe, digits, across))
     make_tiles(recipe, digits, across);
-  else {
-    recipe.outer = digits;
-    recipe.outer.pop_back();
-    recipe.outer.erase(recipe.outer.begin() + static_cast<std::ptrdiff_t>(across));
-  }
   return recipe;
 }
 
@@ -192,6 +199,7 @@ bool Chain::grow(const Link& link) {
     for (int64_t p = 0; p < length_; ++p) offsets[static_cast<size_t>(i * length_ + p)] = i * link.far + far(p);
   offsets_ = std::move(offsets);
   length_ *= link.extent;
+  far_steps_ |= link.far;
   return true;
 }
 

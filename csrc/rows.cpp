@@ -45,9 +45,9 @@ void zero_rows(const Work& work) {
   });
 }
 
-void cast_rows(const Work& work) {
+void run_casts(const Work& work) {
   const Digit& inner = work.recipe->inner;
-  const CastRow cast = cast_row(work.recipe->cast);
+  const CastRow cast = work.recipe->cast_row;
   for_each_row(work, [&](const Row& row) { cast(row.target, row.source, row.count, inner.target, inner.source); });
 }
 
@@ -56,6 +56,24 @@ void contiguous_rows(const Work& work) {
   const int64_t unit = recipe.target_unit;
   const bool streaming = work.streaming && recipe.inner.extent * unit >= short_stream;
   for_each_row(work, [&](const Row& row) { copy_bytes(row.target, row.source, row.count * unit, streaming); });
+}
+
+// Units past the caches: only where they fill lines, alone or side by side.
+bool fill_lines(const Work& work) {
+  const Recipe& recipe = *work.recipe;
+  const int64_t unit = recipe.target_unit;
+  const int64_t grain = unit % cache_line == 0 ? cache_line : 16;
+  const bool aligned = recipe.target_steps % grain == 0 && misalignment(work.target, grain) == 0;
+  return work.streaming && unit % grain == 0 && aligned && (grain == cache_line || recipe.inner.target == unit);
+}
+
+void streamed_rows(const Work& work) {
+  const Digit inner = work.recipe->inner;
+  const int64_t unit = work.recipe->target_unit;
+  for_each_row(work, [&](const Row& row) {
+    for (int64_t i = 0; i < row.count; ++i)
+      stream_vectors(row.target + i * inner.target, row.source + i * inner.source, unit);
+  });
 }
 
 template <typename Size>
@@ -71,9 +89,10 @@ void strided_rows(const Work& work, Size unit) {
 void run_rows(const Work& work) noexcept {
   const Recipe& recipe = *work.recipe;
   if (work.source == nullptr) return zero_rows(work);
-  if (recipe.cast) return cast_rows(work);
+  if (recipe.cast) return run_casts(work);
   if (recipe.inner.source == recipe.source_unit && recipe.inner.target == recipe.target_unit)
     return contiguous_rows(work);
+  if (fill_lines(work)) return streamed_rows(work);
   with_unit(recipe.source_unit, [&](auto unit) { strided_rows(work, unit); });
 }
 

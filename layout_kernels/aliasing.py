@@ -27,12 +27,27 @@ def refuse_shared(
         Naming both tensors.
     """
     ours, theirs = _spans(sources), _spans(targets)
-    names = [("source", number) for number in ours[0]] + [("target", number) for number in theirs[0]]
+    names = [(False, number) for number in ours[0]] + [(True, number) for number in theirs[0]]
     for one, two in _overlapping(np.concatenate([ours[1], theirs[1]])):
-        (side, number), (other, partner) = names[one], names[two]
-        if side != other:
-            source, target = (number, partner) if side == "source" else (partner, number)
-            raise LayoutError(f"source {source_keys[source]!r} and target {target_keys[target]!r} share memory")
+        (written, number), (other, partner) = sorted((names[one], names[two]))
+        if written != other and _share(sources[number], targets[partner]):
+            raise LayoutError(f"source {source_keys[number]!r} and target {target_keys[partner]!r} share memory")
+
+
+def _share(source: torch.Tensor | None, target: torch.Tensor | None) -> bool:
+    """Whether a byte belongs to both; two views of one buffer may lie between each other."""
+    try:
+        return bool(meet(_bytes(source), _bytes(target))[0])
+    except CutsDoNotNestError:
+        return True
+
+
+def _bytes(tensor: torch.Tensor | None) -> Comb:
+    assert tensor is not None
+    size = tensor.element_size()
+    digits = {(stride * size, extent) for stride, extent in zip(tensor.stride(), tensor.shape, strict=True) if stride}
+    steps = sorted(digits | {(1, size)}, reverse=True)
+    return Comb(tensor.data_ptr(), tuple(Digit(step, extent, ()) for step, extent in steps if extent > 1), ())
 
 
 def drop_aliases(table: Table, targets: Tensors, keys: Sequence[Hashable]) -> Table:
@@ -50,8 +65,18 @@ def drop_aliases(table: Table, targets: Tensors, keys: Sequence[Hashable]) -> Ta
     written = {number: _written(table, number, targets) for pair in pairs for number in pair}
     left = dict(written)
     for one, two in pairs:
+        if _grid(targets[one]) != _grid(targets[two]):
+            raise LayoutError(
+                f"targets {keys[one]!r} and {keys[two]!r} share memory but not the size and place of elements"
+            )
         left[two] = _without(left[two], written[one], str(keys[one]), str(keys[two]))
     return _rebuilt(table, left, targets)
+
+
+def _grid(tensor: torch.Tensor | None) -> tuple[torch.dtype, int]:
+    """Where a tensor's elements may begin; elements of two tensors are the same only where this agrees."""
+    assert tensor is not None
+    return tensor.dtype, tensor.data_ptr() % tensor.element_size()
 
 
 def _spans(tensors: Tensors) -> tuple[list[int], np.ndarray]:

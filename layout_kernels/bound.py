@@ -43,13 +43,14 @@ class Bound:
         backend: Backend,
     ) -> None:
         self.backend = backend.name
+        _check_bounds(plan.table, sources, targets)
         table = drop_aliases(plan.table, targets, plan.target_keys)
         refuse_shared(sources, targets, plan.source_keys, plan.target_keys)
         self._tensors = [tensor for tensor in (*sources, *targets) if tensor is not None]
         keys = zip((*plan.source_keys, *plan.target_keys), (*sources, *targets), strict=True)
         self._keys = [key for key, tensor in keys if tensor is not None]
         self._addresses = self._where()
-        self._replay: Callable[[], None] = backend.prepare(table, sources, targets)
+        self._replay: Callable[[], None] = backend.prepare(table, _detached(sources), _detached(targets))
         self.launches = backend.launches(table)
         self.nbytes = _bytes_written(table, targets)
 
@@ -86,7 +87,12 @@ def bind(plan: CopyPlan, sources: Tensors, targets: Tensors, backend: str) -> Bo
 
 
 def _numbered(keys: Sequence[Hashable], tensors: Tensors) -> list[torch.Tensor | None]:
-    return [tensors[key].detach() if key in tensors else None for key in keys]
+    return [tensors.get(key) for key in keys]
+
+
+def _detached(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """For executors; a detached tensor would not notice that its own is given other memory, so a Bound keeps that."""
+    return [None if tensor is None else tensor.detach() for tensor in tensors]
 
 
 def _bytes_written(table: Table, targets: Sequence[torch.Tensor | None]) -> int:
@@ -110,8 +116,14 @@ def actual_strides(side: str, specs: Mapping[Hashable, Spec], tensors: Tensors) 
 
 
 def _check_tensor(side: str, key: Hashable, spec: Spec, tensor: Any) -> None:
-    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.is_meta:
-        raise LayoutError(f"{side} {key!r} is {type(tensor).__name__}: a dense tensor with storage was wanted")
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or not _has_memory(tensor):
+        seen = f"{tensor.layout} on {tensor.device}" if isinstance(tensor, torch.Tensor) else "no tensor"
+        local = ": give the local tensor, .to_local()" if hasattr(tensor, "to_local") else ""
+        raise LayoutError(f"{side} {key!r} is {type(tensor).__name__} ({seen}), not a dense tensor with memory{local}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise LayoutError(
+            f"{side} {key!r} is lazily conjugated or negated: call .resolve_conj() or .resolve_neg() first"
+        )
     shape = spec.shape()
     if tuple(tensor.shape) != shape:
         declared = f" (declared {str(spec.declared)!r})" if spec.declared else ""
@@ -128,8 +140,37 @@ def _check_tensor(side: str, key: Hashable, spec: Spec, tensor: Any) -> None:
         )
     if side == "target" and tensor.numel() and _overlaps_itself(tensor):
         raise LayoutError(
-            f"target {key!r} with shape {tuple(tensor.shape)} and strides {tensor.stride()} overlaps itself"
+            f"target {key!r} with shape {tuple(tensor.shape)} and strides {tensor.stride()} may overlap itself"
         )
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Wrapper subclasses and fake tensors have a shape but no address."""
+    if tensor.is_meta or hasattr(tensor, "fake_mode"):
+        return False
+    return tensor.numel() == 0 or tensor.data_ptr() != 0
+
+
+def _check_bounds(table: Table, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]) -> None:
+    """No block reaches outside its tensor, whatever file the table came from."""
+    for place, (numbers, offsets, tensors) in enumerate(
+        ((table.source, table.source_offset, sources), (table.target, table.target_offset, targets)), start=1
+    ):
+        reach = np.array(
+            [sum((digit[0] - 1) * digit[place] for digit in shape) for shape in table.shapes], dtype=np.int64
+        )
+        room = np.array([0 if tensor is None else _span(tensor) for tensor in tensors] + [0], dtype=np.int64)
+        wanted = numbers >= 0
+        last = offsets[wanted] + reach[table.shape[wanted]] if len(table) else offsets
+        if ((offsets[wanted] < 0) | (last >= room[numbers[wanted]])).any():
+            raise LayoutError("the plan's table reaches outside a tensor: it was not derived from these Specs")
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """How many elements lie between a tensor's first and its last, both counted."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum(stride * (extent - 1) for stride, extent in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 def _overlaps_itself(tensor: torch.Tensor) -> bool:

@@ -92,7 +92,7 @@ def meet(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
     """
     if one.last < two.start or two.last < one.start:
         return [], [one]
-    if not one.digits and not two.digits:
+    if one.start == two.start and _steps(one) == _steps(two):
         return [(one, two)], []
     ours, theirs = (comb.digits[0].weight if comb.digits else 0 for comb in (one, two))
     if ours > theirs:
@@ -100,6 +100,10 @@ def meet(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
     if ours < theirs:
         return _meet_inside(one, two)
     return _meet_equal(one, two)
+
+
+def _steps(comb: Comb) -> list[Vector]:
+    return [(digit.weight, digit.extent) for digit in comb.digits]
 
 
 def _meet_windows(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:

@@ -30,6 +30,7 @@ class Side:
 
     name: str
     keys: list[Any]
+    groups: list[Group]
     pieces: dict[Any, list[Piece]]
     padding: list[Piece]
 
@@ -55,14 +56,16 @@ def derive(
 
     ``strides`` are those of tensors that are not contiguous; ``inverse`` reads repeated elements at their first copy.
     """
-    source = _side("source", sources, dims, strides[0], repeats=False, lists=inverse)
-    target = _side("target", targets, dims, strides[1], repeats=True, lists=True)
+    first = replicas == "first"
+    source = _side("source", sources, dims, strides[0], repeats=False, lists=inverse, ordered=first)
+    target = _side("target", targets, dims, strides[1], repeats=True, lists=True, ordered=False)
     _check_sizes(source, target)
     blocks: list[Block] = []
+    if not first:
+        for offered in source.pieces.values():
+            _refuse_overlap(source, offered, "two sources hold it; say replicas='first' if they are replicas")
     for identity, boxes in target.pieces.items():
         offered = source.pieces.get(identity, [])
-        if replicas == "refuse":
-            _refuse_overlap(source, offered, "two sources hold it; say replicas='first' if they are replicas")
         for box, near in zip(boxes, _near(boxes, offered), strict=True):
             found, left = _cut_all(target, box, source, near)
             if left:
@@ -74,9 +77,11 @@ def derive(
     return coalesce(blocks), source.keys, target.keys
 
 
-def _side(name: str, specs: Mapping[Any, Spec], dims: Any, strides: Strides, *, repeats: bool, lists: bool) -> Side:
-    groups, keys = gather(specs, dims, strides)
-    side = Side(name, keys, {}, [])
+def _side(
+    name: str, specs: Mapping[Any, Spec], dims: Any, strides: Strides, *, repeats: bool, lists: bool, ordered: bool
+) -> Side:
+    groups, keys = gather(specs, dims, strides, ordered=ordered)
+    side = Side(name, keys, groups, {}, [])
     for group in groups:
         try:
             _refuse_lists(group, lists)
@@ -115,9 +120,14 @@ def _by_identity(found: Sequence[Piece]) -> Iterator[tuple[Any, list[Piece]]]:
 
 def _cut(one: Piece, two: Piece) -> tuple[list[tuple[Piece, Piece]], list[Piece]]:
     """Pairs of equal boxes out of two pieces of one identity, and the rest of the first."""
-    met = {axis: meet(one.axes[axis], two.axes[axis]) for axis in one.axes}
-    if not all(pairs for pairs, _ in met.values()):
-        return [], [one]
+    met = {}
+    for axis, comb in one.axes.items():
+        try:
+            met[axis] = meet(comb, two.axes[axis])
+        except CutsDoNotNestError as error:
+            raise CutsDoNotNestError(axis, *error.args) from None
+        if not met[axis][0]:
+            return [], [one]
     rest: list[Piece] = []
     inside: list[dict[str, Comb]] = [dict(one.axes)]
     for axis, (pairs, missed) in met.items():
@@ -151,17 +161,18 @@ def _cut_named(side: Side, one: Piece, other: Side, two: Piece) -> tuple[list[tu
     try:
         return _cut(one, two)
     except CutsDoNotNestError as error:
-        outer, inner = error.args
+        axis, outer, inner = error.args
         raise LayoutError(
-            f"{side.name} {side.key(one)!r} ({one.group.spec.layout}) and {other.name} {other.key(two)!r} "
-            f"({two.group.spec.layout}) cut an axis of {one.group.spec.of!r} in ways that do not nest: "
-            f"steps of {outer} and of {inner}; {_cut_axes(one)} beside {_cut_axes(two)}"
+            f"{side.name} {side.key(one)!r} and {other.name} {other.key(two)!r} cut axis {axis!r} of "
+            f"{one.group.spec.of!r} in ways that do not nest: "
+            f"{_cut_of(one, axis)} steps by {outer}, {_cut_of(two, axis)} by {inner}"
         ) from None
 
 
-def _cut_axes(piece: Piece) -> str:
-    cuts = {axis.name: axis.parts for axis in piece.group.sizes.axes.values() if axis.parts and axis.name in piece.axes}
-    return ", ".join(f"{name} = ({' '.join(parts)})" for name, parts in cuts.items()) or "no cut"
+def _cut_of(piece: Piece, axis: str) -> str:
+    """How a message names a cut: ``'(ib [gate up] is) h' with i = (ib is)``."""
+    parts = piece.group.sizes[axis].parts
+    return f"{str(piece.group.spec.layout)!r}" + (f" with {axis} = ({' '.join(parts)})" if parts else "")
 
 
 def _near(boxes: Sequence[Piece], offered: Sequence[Piece]) -> list[list[Piece]]:
@@ -247,26 +258,41 @@ def _explain_missing(piece: Piece, other: Side) -> str:
     tagged = [axes for name, tags, axes in other.pieces if name == of and tags == piece.tags]
     if not tagged:
         known = sorted({f"[{' '.join(sorted(tags))}]" for name, tags, _ in other.pieces if name == of})
-        return f"; the {other.name}s of {of!r} have the tags {', '.join(known)}"
+        return f"; the {other.name}s of {of!r} have the tags {_some(known, ', ')}"
     if frozenset(piece.axes) not in tagged:
         known = sorted({" ".join(sorted(axes)) for axes in tagged})
-        return f"; the {other.name}s of {of!r} with these tags have other axes: {'; '.join(known)}"
-    found = other.pieces[piece.identity]
-    return (
-        f"; the {other.name}s hold " + " and ".join(_where(p) for p in found[:3]) + (" and more" if found[3:] else "")
-    )
+        return f"; the {other.name}s of {of!r} with these tags have other axes: {_some(known, '; ')}"
+    found = [_where(held) for held in other.pieces[piece.identity][:4]]
+    return f"; the {other.name}s hold {_some(found, ' and ')}"
+
+
+def _some(words: Sequence[str], between: str) -> str:
+    return between.join(words[:3]) + (f"{between}more" if len(words) > 3 else "")
 
 
 def _check_sizes(*sides: Side) -> None:
-    """One axis has one size among all Specs of one logical tensor."""
-    seen: dict[tuple[str, str], tuple[int, Side, Piece]] = {}
+    """One axis has one size among all Specs of one logical tensor, also where a tensor is empty."""
+    seen: dict[tuple[str, str], tuple[int, str]] = {}
     for side in sides:
-        for identity, found in side.pieces.items():
-            for piece, axis in itertools.product(found, identity[2]):
-                size = piece.group.sizes[axis].size
-                known, other, first = seen.setdefault((identity[0], axis), (size, side, piece))
+        for group in side.groups:
+            where = f"{side.name} {side.keys[group.first]!r}"
+            for axis in _counted(group):
+                size = group.sizes[axis].size
+                known, other = seen.setdefault((group.spec.of, axis), (size, where))
                 if known != size:
                     raise LayoutError(
-                        f"axis {axis!r} of {identity[0]!r} has size {size} in {side.name} {side.key(piece)!r} "
-                        f"but {known} in {other.name} {other.key(first)!r}"
+                        f"axis {axis!r} of {group.spec.of!r} has size {size} in {where} but {known} in {other}"
                     )
+
+
+def _counted(group: Group) -> set[str]:
+    """The axes that a group's coordinates count on: those named, with parts that are all there as their whole."""
+    names = set(group.spec.layout.axes) | set(group.spec.at)
+    complete = True
+    while complete:
+        complete = False
+        for axis in group.sizes.axes.values():
+            if axis.parts and names.issuperset(axis.parts):
+                names = names - set(axis.parts) | {axis.name}
+                complete = True
+    return names

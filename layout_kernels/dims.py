@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 from .errors import LayoutError, nearest
+from .notation import DEEPEST
 
 V = TypeVar("V")
 
@@ -94,6 +95,8 @@ class Dims:
     def _resolve(self, name: str, above: tuple[str, ...]) -> Axis:
         if name in self.axes:
             return self.axes[name]
+        if len(above) > DEEPEST:
+            raise LayoutError(f"axis {above[0]!r} is cut more than {DEEPEST} deep")
         if name in above:
             raise LayoutError(f"axis {name!r} is cut into itself: {' -> '.join((*above, name))}")
         if name not in self._given:

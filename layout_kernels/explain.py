@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,16 @@ def _heading(key: Any, spec: Spec | None, arrow: bool = False) -> str:
     at = "".join(f" {name}={value}" for name, value in spec.at.items())
     of = f" of {spec.of}" if spec.of else ""
     return f"  {'-> ' if arrow else ''}{key!r}{of}: {spec.layout}{mesh}{at}"
+
+
+def _itemsize(plan: CopyPlan, source: Any, target: Any) -> int | None:
+    dtype = plan.targets[target].dtype or (plan.sources[source].dtype if source is not None else None)
+    return dtype.itemsize if dtype else None
+
+
+def _bytes(shape: Shape, count: int, size: int | None) -> str:
+    elements = count * math.prod(extent for extent, _, _ in shape)
+    return f"; {elements:,} elements" + (f", {elements * size:,} bytes" if size else "")
 
 
 def _shape(shape: Shape, zeros: bool) -> str:

@@ -20,6 +20,7 @@ from typing import NoReturn, TypeVar
 from .errors import LayoutError
 
 T = TypeVar("T")
+LONGEST = 18  # digits of a number
 DEEPEST = 64  # nesting; a text may come from another process, which must not exhaust the stack
 
 _TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9]+)|(?P<mark>[()\[\]:/]))")
@@ -217,6 +218,8 @@ class _Parser:
                 self.refuse("'_' is reserved for a segment that marks nothing", position)
             return Name(word)
         if kind == "number":
+            if len(word) > LONGEST:
+                self.refuse(f"a number of more than {LONGEST} digits", position)
             if int(word) < 1:
                 self.refuse("a number must be at least 1", position)
             return Count(int(word))

@@ -11,6 +11,7 @@ therefore a vector (tensor, offset in elements).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,9 @@ from .dims import Dims
 from .errors import LayoutError
 from .notation import Concat, Count, Name, Node, Product, Select
 from .spec import Spec, length, selected
+
+MOST_PIECES = 2**16
+MOST_ELEMENTS = 2**62
 
 
 @dataclass(frozen=True)
@@ -67,15 +71,27 @@ class Run:
 
 
 def gather(
-    specs: Mapping[Any, Spec], dims: Mapping[str, Any] | None, strides: Mapping[Any, tuple[int, ...]]
+    specs: Mapping[Any, Spec],
+    dims: Mapping[str, Any] | None,
+    strides: Mapping[Any, tuple[int, ...]],
+    *,
+    ordered: bool = False,
 ) -> tuple[list[Group], list[Any]]:
     """Groups of tensors of one pattern, and the keys in the order of their numbers.
 
     Equal Specs (replicas in a source, one-to-many in a target) go to groups of their own, in the order of the mapping.
+    With ``ordered`` a group also ends where the mapping goes on with another pattern of the same logical tensor, so
+    that the groups are in the order of the mapping as well.
     """
     patterns: dict[Any, list[dict[Vector, Any]]] = {}
+    stretch: dict[str, tuple[int, Any]] = {}  # of each logical tensor: how many patterns came before, and the last one
     for key, spec in specs.items():
-        rounds = patterns.setdefault((spec.pattern(), strides.get(key)), [{}])
+        pattern = spec.pattern(), strides.get(key)
+        number, last = stretch.get(spec.of, (0, None))
+        if ordered and pattern != last:
+            number += 1
+            stretch[spec.of] = number, pattern
+        rounds = patterns.setdefault((pattern, number), [{}])
         at = tuple(value for _, value in sorted(spec.at.items()))
         for taken in rounds:
             if at not in taken:
@@ -85,7 +101,7 @@ def gather(
             rounds.append({at: key})
     groups: list[Group] = []
     keys: list[Any] = []
-    for (_, given), rounds in patterns.items():
+    for ((_, given), _), rounds in patterns.items():
         for taken in rounds:
             _add_groups(groups, keys, specs, dims, taken, given)
     return groups, keys
@@ -105,6 +121,8 @@ def _add_groups(
     try:
         shape = [length(node, sizes, spec.mesh) for node in spec.layout.dimensions]
         spec.shape(dims)
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise LayoutError(f"{str(spec.layout)!r} has shape {tuple(shape)}: more than {MOST_ELEMENTS} elements")
     except LayoutError as error:
         raise LayoutError(f"{key!r}: {error}") from error
     names = sorted(spec.at)
@@ -165,10 +183,17 @@ def pieces(group: Group, *, repeats: bool) -> list[Piece]:
     """
     reader = _Reader(group, repeats)
     dimensions = [reader.runs(node)[0] for node in group.spec.layout.dimensions]
+    _refuse_too_many(group.spec, math.prod(map(len, dimensions)))
     found: list[Piece] = []
     for runs in itertools.product(*dimensions):
         found += reader.assemble(runs)
     return found
+
+
+def _refuse_too_many(spec: Spec, count: int) -> None:
+    """A layout may come from another process: a line of text must not take all memory."""
+    if count > MOST_PIECES:
+        raise LayoutError(f"layout {str(spec.layout)!r} has {count} pieces; at most {MOST_PIECES} are read")
 
 
 class _Reader:
@@ -210,6 +235,7 @@ class _Reader:
         found, filled = self.runs(axes[0])
         for node in axes[1:]:
             inner, size = self.runs(node)
+            _refuse_too_many(self.spec, len(found) * len(inner))
             found = [self.join(one, two, size) for one in found for two in inner]
             filled *= size
         return found, filled

@@ -231,30 +231,34 @@ class CopyPlan:
         LayoutError
             Where neither the target's Spec nor its source's says a dtype; a `Bound` always knows.
         """
-        sizes = np.array([self._itemsize(number) for number in range(len(self.target_keys))], dtype=np.int64)
-        return int((self.table.elements * sizes[self.table.target]).sum()) if len(self.table) else 0
-
-    def _itemsize(self, number: int) -> int:
-        key = self.target_keys[number]
-        if key not in self.targets:
+        if not len(self.table):
             return 0
-        reads = self.table.source[(self.table.target == number) & (self.table.source >= 0)]
-        spec = self.targets[key]
-        dtype = spec.dtype or (self.sources[self.source_keys[int(reads[0])]].dtype if len(reads) else None)
-        if dtype is None and len(reads):
+        order = np.argsort(self.table.source, kind="stable")  # zero fills, which say no dtype, come first
+        reads = dict(zip(self.table.target[order].tolist(), self.table.source[order].tolist(), strict=True))
+        sizes = np.zeros(len(self.target_keys), dtype=np.int64)
+        for target, source in reads.items():
+            sizes[target] = self._itemsize(self.target_keys[target], source)
+        return int((self.table.elements * sizes[self.table.target]).sum())
+
+    def _itemsize(self, key: Key, source: int) -> int:
+        dtype = self.targets[key].dtype or (self.sources[self.source_keys[source]].dtype if source >= 0 else None)
+        if dtype is None:
             raise LayoutError(
-                f"target {key!r}: no Spec says a dtype, so bytes are not known; count .elements or bind the plan"
+                f"target {key!r}: no Spec says a dtype, so bytes are not known; bind the plan, or count .elements"
             )
-        return dtype.itemsize if dtype else 0
+        return dtype.itemsize
 
     @cached_property
     def digest(self) -> str:
         """A fingerprint of what the plan was made from: equal for equal Specs, keys and choices (hexadecimal)."""
-        text = json.dumps(saving.made_from(self), sort_keys=True, default=repr)
+        text = json.dumps(saving.made_from(self, ordered=False), sort_keys=True, default=repr)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, CopyPlan) and self.digest == other.digest and self.table == other.table
+        if not isinstance(other, CopyPlan) or self.digest != other.digest or self.whole != other.whole:
+            return False
+        numbered_alike = (self.source_keys, self.target_keys) == (other.source_keys, other.target_keys)
+        return self.table == other.table or not numbered_alike
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -269,8 +273,10 @@ class CopyPlan:
         Raises
         ------
         LayoutError
-            Where a key is no text, number or tuple of those.
+            Where a key is no text, number or tuple of those, or this is a part of a plan.
         """
+        if not self.whole:
+            raise LayoutError("a part of a plan is not saved: save the whole, and take the part from what is loaded")
         saving.save(self, Path(path))
 
     @classmethod

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,34 +20,52 @@ if TYPE_CHECKING:
     from .plan import CopyPlan
 
 FORMAT = 1
+_UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile)
 COLUMNS = ("shape", "source", "target", "source_offset", "target_offset")
 
 
-def made_from(plan: CopyPlan) -> dict[str, Any]:
-    """What a plan was made from, as plain data: keys, Specs (each pattern once) and choices."""
+def made_from(plan: CopyPlan, *, ordered: bool) -> dict[str, Any]:
+    """What a plan was made from, as plain data: keys, Specs (each pattern once) and choices.
+
+    The order of a mapping means something only where the first of several replicas is read; elsewhere, without
+    ``ordered``, equal mappings give equal data.
+    """
     return {
         "format": FORMAT,
-        "sources": _sides(plan.sources),
-        "targets": _sides(plan.targets),
+        "sources": _sides(plan.sources, ordered or plan.replicas == "first"),
+        "targets": _sides(plan.targets, ordered),
         "unused": plan.unused,
         "replicas": plan.replicas,
         "inverted": plan.inverted,
+        "strides": [_strides(plan.source_keys, plan.strides[0]), _strides(plan.target_keys, plan.strides[1])],
     }
 
 
-def _sides(specs: dict[Any, Spec]) -> dict[str, Any]:
+def _strides(keys: tuple[Any, ...], strides: Mapping[Any, tuple[int, ...]]) -> list[Any]:
+    return [[_to_json(key), list(strides[key])] for key in keys if key in strides]
+
+
+def _sides(specs: dict[Any, Spec], ordered: bool) -> dict[str, Any]:
     """Tens of thousands of Specs share a few patterns: each is written once, with the coordinates beside the keys."""
     patterns: dict[Any, int] = {}
     texts: list[dict[str, Any]] = []
     rows = []
-    for key, spec in specs.items():
-        number = patterns.setdefault((spec.pattern(), spec.mesh), len(patterns))
+    for key in specs if ordered else sorted(specs, key=repr):
+        spec = specs[key]
+        number = patterns.setdefault(spec.pattern(), len(patterns))
         if number == len(texts):
-            canonical = spec.to_json() | {"layout": spec.layout.canonical, "at": {}}
-            canonical["declared"] = spec.declared.canonical if spec.declared else None
-            texts.append(canonical)
+            texts.append(_canonical(spec))
         rows.append([_to_json(key), number, dict(spec.at)])
     return {"patterns": texts, "tensors": rows}
+
+
+def _canonical(spec: Spec) -> dict[str, Any]:
+    """A pattern as plain data: equal patterns give equal data."""
+    used = spec.layout.meshes | (spec.declared.meshes if spec.declared else frozenset())
+    data = spec.replace(mesh={name: spec.mesh[name] for name in sorted(used) if name in spec.mesh}, at={}).to_json()
+    data["layout"] = spec.layout.canonical
+    data["declared"] = spec.declared.canonical if spec.declared else None
+    return data
 
 
 def _from_sides(data: dict[str, Any]) -> dict[Any, Spec]:
@@ -64,34 +84,58 @@ def save(plan: CopyPlan, path: Path) -> None:
         "source_keys": [_to_json(key) for key in plan.source_keys],
         "target_keys": [_to_json(key) for key in plan.target_keys],
         "shapes": plan.table.shapes,
-        "digest": plan.digest,
     }
-    text = np.frombuffer(json.dumps(made_from(plan) | extra).encode(), dtype=np.uint8)
     columns: dict[str, Any] = dict(zip(COLUMNS, plan.table.columns(), strict=True))
+    text = json.dumps(made_from(plan, ordered=True) | extra, sort_keys=True)
+    seal = np.frombuffer(_seal(text, plan.table).encode(), dtype=np.uint8)
     with path.open("wb") as file:
-        np.savez_compressed(file, plan=text, allow_pickle=False, **columns)
+        written = np.frombuffer(text.encode(), dtype=np.uint8)
+        np.savez_compressed(file, allow_pickle=False, plan=written, seal=seal, **columns)
+
+
+def _seal(text: str, table: Table) -> str:
+    """A digest of all that a file holds: it shows damage; the proof is `CopyPlan.check`."""
+    digest = hashlib.sha256(text.encode())
+    for column in table.columns():
+        digest.update(column.tobytes())
+    return digest.hexdigest()
 
 
 def load(path: Path) -> dict[str, Any]:
     """The fields of the `CopyPlan` that a file holds."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            data = json.loads(archive["plan"].tobytes())
+            text, seal = (archive[name].tobytes().decode() for name in ("plan", "seal"))
             columns = [archive[name] for name in COLUMNS]
+        data = json.loads(text)
+        table = Table(tuple(tuple(tuple(digit) for digit in shape) for shape in data["shapes"]), *columns)
         if data["format"] != FORMAT:
             raise LayoutError(f"{path}: a plan of format {data['format']}; this version reads {FORMAT}")
-        shapes = tuple(tuple(tuple(digit) for digit in shape) for shape in data["shapes"])
+        if _seal(text, table) != seal or any(column.dtype != np.int64 for column in columns):
+            raise LayoutError(f"{path}: the plan was changed since it was saved")
         return {
             "sources": _from_sides(data["sources"]),
             "targets": _from_sides(data["targets"]),
             "source_keys": tuple(map(_from_json, data["source_keys"])),
             "target_keys": tuple(map(_from_json, data["target_keys"])),
-            "table": Table(shapes, *columns),
+            "table": table,
             "unused": data["unused"],
             "replicas": data["replicas"],
             "inverted": data["inverted"],
+            "strides": tuple({_from_json(key): tuple(stride) for key, stride in side} for side in data["strides"]),
         }
-    except (KeyError, IndexError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
+    except LayoutError:
+        raise
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+    ) as error:
         raise LayoutError(f"{path} holds no plan: {error}") from error
 
 

@@ -10,11 +10,12 @@ from typing import Any, TypeGuard
 import torch
 
 from .dims import Dims, Frozen, resolve
-from .errors import LayoutError
+from .errors import LayoutError, nearest
 from .notation import Concat, Count, Layout, Name, Node, Product, Select, parse
 
 Selection = tuple[int, int] | slice | list[int]
 PADDINGS = ("keep", "zero")
+FIELDS = ("layout", "of", "dims", "mesh", "at", "declared", "dtype", "padding")
 
 
 class Spec:
@@ -70,10 +71,15 @@ class Spec:
         padding: Mapping[str, str] | None = None,
     ) -> None:
         put = object.__setattr__
-        put(self, "layout", layout if isinstance(layout, Layout) else parse(layout))
-        put(self, "declared", parse(declared) if isinstance(declared, str) else declared)
+        if not isinstance(of, str):
+            raise LayoutError(f"of is {of!r}: the name of a logical tensor was wanted")
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise LayoutError(f"dtype is {dtype!r}: a torch.dtype was wanted")
+        put(self, "layout", _layout(layout))
+        put(self, "declared", None if declared is None else _layout(declared))
         put(self, "of", of)
         put(self, "dims", None if dims is None else _frozen(dims))
+        self.sizes()
         put(self, "mesh", _checked(mesh, _check_selection))
         put(self, "at", _checked(at, _check_coordinate))
         put(self, "padding", _checked(padding, _check_padding))
@@ -85,8 +91,7 @@ class Spec:
 
     def replace(self, **fields: Any) -> Spec:
         """The same Spec with some fields changed."""
-        names = ("layout", "of", "dims", "mesh", "at", "declared", "dtype", "padding")
-        return Spec(**{name: fields.get(name, getattr(self, name)) for name in names})
+        return Spec(**{**{name: getattr(self, name) for name in FIELDS}, **fields})
 
     def shape(self, dims: Mapping[str, Any] | None = None) -> tuple[int, ...]:
         """What ``.shape`` of the tensor must be; ``dims`` serve a Spec that carries none.
@@ -147,8 +152,7 @@ class Spec:
         return Spec.from_json, (self.to_json(),)
 
     def __repr__(self) -> str:
-        optional = ("of", "dims", "mesh", "at", "declared", "dtype", "padding")
-        said = [f"{name}={_plain(getattr(self, name))!r}" for name in optional if getattr(self, name)]
+        said = [f"{name}={_plain(getattr(self, name))!r}" for name in FIELDS[1:] if getattr(self, name)]
         return f"Spec({', '.join([repr(str(self.layout)), *said])})"
 
     def to_json(self) -> dict[str, Any]:
@@ -177,11 +181,19 @@ class Spec:
         """
         if not isinstance(data, Mapping) or not isinstance(data.get("layout"), str):
             raise LayoutError(f"a Spec in JSON is an object with a 'layout', not {str(data)[:80]!r}")
+        for name in data:
+            if name not in FIELDS:
+                raise LayoutError(
+                    f"a Spec in JSON has no field {name!r}: there are {', '.join(FIELDS)}{nearest(name, FIELDS)}"
+                )
+        for name in ("dims", "mesh", "at", "padding"):
+            if not isinstance(data.get(name) or {}, dict):
+                raise LayoutError(f"{name} of a Spec in JSON is {str(data[name])[:80]!r}: an object was wanted")
         dims = data.get("dims")
         dtype = data.get("dtype")
         return cls(
             data["layout"],
-            of=str(data.get("of", "")),
+            of=data.get("of") or "",
             dims=None if dims is None else {k: tuple(v) if isinstance(v, list) else v for k, v in dims.items()},
             mesh={name: _selection_from_json(name, value) for name, value in (data.get("mesh") or {}).items()},
             at=data.get("at") or {},
@@ -245,6 +257,14 @@ def dtype_named(name: object) -> torch.dtype:
     return dtype
 
 
+def _layout(text: object) -> Layout:
+    if isinstance(text, Layout):
+        return text
+    if not isinstance(text, str):
+        raise LayoutError(f"a layout is a text, not {type(text).__name__}: {text!r}")
+    return parse(text)
+
+
 def _frozen(items: Mapping[str, Any]) -> Frozen[Any]:
     return (
         items
@@ -263,7 +283,7 @@ def _checked(items: Mapping[str, Any] | None, check: Any) -> Frozen[Any]:
         return items
     for name, value in items.items():
         check(name, value)
-    return Frozen(items)
+    return Frozen({name: list(value) if isinstance(value, list) else value for name, value in items.items()})
 
 
 def _whole_number(value: object) -> TypeGuard[int]:
@@ -304,16 +324,16 @@ def _plain(value: object) -> object:
 def _selection_to_json(value: Selection) -> object:
     if isinstance(value, slice):
         return {"slice": [value.start, value.stop]}
-    return {"positions": value} if isinstance(value, list) else list(value)
+    return {"positions": list(value)} if isinstance(value, list) else list(value)
 
 
 def _selection_from_json(name: str, value: object) -> Selection:
     match value:
         case [int(size), int(coordinate)]:
             return size, coordinate
-        case {"slice": [int(start), int(stop)]}:
+        case {"slice": [int(start), int(stop)], **rest} if not rest:
             return slice(start, stop)
-        case {"positions": list(positions)}:
+        case {"positions": list(positions), **rest} if not rest:
             return positions
     raise LayoutError(
         f"mesh {name!r} is {value!r}: [size, coordinate], {{'slice': […]}} or {{'positions': […]}} was wanted"

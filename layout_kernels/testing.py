@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from .backends.reference import cast
 from .dims import Dims
 from .errors import LayoutError
 from .notation import Concat, Count, Name, Node, Product, Select
@@ -50,6 +51,7 @@ class Part:
     place: tuple[npt.NDArray[np.int64], ...]
     number: npt.NDArray[np.int64]
     padding: bool
+    short: frozenset[str]
 
 
 def positions(node: Node, sizes: Dims, mesh: Mapping[str, Any]) -> list[Position]:
@@ -103,7 +105,7 @@ def listing(spec: Spec, dims: Mapping[str, Any] | None = None) -> Iterator[Part]
         places = tuple(np.array([place for place, _ in members]) for _, members in combo)
         axes, number = _number(spec, sizes, combo)
         padding = bool(short) or any(tag in spec.padding for tag in tags)
-        yield Part(spec.of, tags, axes, places, number, padding)
+        yield Part(spec.of, tags, axes, places, number, padding, short)
 
 
 def _number(spec: Spec, sizes: Dims, combo: Any) -> tuple[tuple[tuple[str, int], ...], npt.NDArray[np.int64]]:
@@ -241,19 +243,25 @@ def _gather(
     result = _by_layout(spec, before.clone().contiguous(), dims)
     for part in listing(spec, dims):
         number = torch.from_numpy(part.number)
-        if part.padding or (part.number < 0).all():
-            if part.padding and "zero" in {spec.padding.get(tag) for tag in part.tags}:
-                _put(result, part, torch.zeros(part.number.shape, dtype=result.dtype))
+        kept = result[np.ix_(*part.place)] if result.dim() else result
+        real = number >= 0
+        if _zeroed(spec, part):
+            kept = torch.zeros_like(kept)
+        if part.padding or not real.any():
+            _put(result, part, kept)
             continue
         held = logical.get((part.of, part.tags, part.axes))
-        real = number >= 0
         if held is None or not held[1][number[real]].all():
             raise LayoutError(
                 f"target {key!r}: elements of {part.of!r} {sorted(part.tags)} over {part.axes} have no source"
             )
-        kept = result[np.ix_(*part.place)] if result.dim() else result
-        _put(result, part, torch.where(real, held[0][number.clamp(min=0)].to(result.dtype), kept))
+        _put(result, part, torch.where(real, cast(held[0][number.clamp(min=0)], result.dtype), kept))
     return result.reshape(before.shape)
+
+
+def _zeroed(spec: Spec, part: Part) -> bool:
+    """Whether what holds no weight in a part is declared to become zero."""
+    return any(spec.padding.get(name) == "zero" for name in (*part.tags, *part.short, *(axis for axis, _ in part.axes)))
 
 
 def assert_same_bytes(actual: torch.Tensor, expected: torch.Tensor, name: object = "tensor") -> None:

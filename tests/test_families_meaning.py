@@ -42,6 +42,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3-tied": {"model_type": "qwen3", **GROUPED, "tie_word_embeddings": True, "attention_bias": True},
     "qwen3_moe": {"model_type": "qwen3_moe", **GROUPED, **EXPERTS, "num_experts": 4},
     "glm4_moe": {"model_type": "glm4_moe", **GROUPED, **GLM, "attention_bias": True, "use_qk_norm": True},
+    "glm4_moe-tied": {"model_type": "glm4_moe", **GROUPED, **GLM, "tie_word_embeddings": True},
     "glm4_moe_lite": {"model_type": "glm4_moe_lite", **COMMON, "num_key_value_heads": 4, **GLM, **LATENT},
     "glm4_moe_lite-no-q-rank": {"model_type": "glm4_moe_lite", **COMMON, **GLM, **LATENT, "q_lora_rank": None},
 }
@@ -103,9 +104,8 @@ def megatron(
 ) -> Iterator[tuple[str, Any]]:
     """What a rank without pipeline parallelism holds in Megatron-Core."""
     layers, (tp, t) = Layers(config), mesh["tp"]
-    head = "model.embed_tokens" if config.get("tie_word_embeddings") else "lm_head"
     yield "embedding.word_embeddings.weight", rows(padded(hf["model.embed_tokens.weight"], 128 * tp), tp, t)
-    if head == "lm_head":
+    if not config.get("tie_word_embeddings"):
         yield "output_layer.weight", rows(padded(hf["lm_head.weight"], 128 * tp), tp, t)
     yield "decoder.final_layernorm.weight", hf["model.norm.weight"]
     for layer in range(layers.count + layers.drafts):
@@ -238,7 +238,8 @@ def engine(hf: Tensors, config: dict[str, Any], system: str, mesh: dict[str, Any
             yield "draft.model.embed_tokens.weight", embedding
             for name in ("enorm", "hnorm", "eh_proj", "shared_head.norm"):
                 yield f"{here}{name}.weight", hf[f"{there}{name}.weight"]
-            yield f"{here}shared_head.head.weight", rows(padded(hf["lm_head.weight"], 64), tp, t)
+            head = "model.embed_tokens" if config.get("tie_word_embeddings") else "lm_head"
+            yield f"{here}shared_head.head.weight", rows(padded(hf[f"{head}.weight"], 64), tp, t)
             here += "mtp_block."
         for name in ("input_layernorm.weight", "post_attention_layernorm.weight"):
             yield here + name, hf[there + name]
@@ -353,7 +354,7 @@ BUILDS = [
     ("te", "stacked-transposed"),
 ]
 MESHES = [{"tp": 1}, {"tp": 2, "etp": 2}, {"tp": 4, "ep": 2}, {"tp": 1, "ep": 2, "etp": 2}]
-MEGATRON = [(name, *build, mesh) for name in SPARSE for build in BUILDS for mesh in MESHES]
+MEGATRON = [(name, *build, mesh) for name in SPARSE if "tied" not in name for build in BUILDS for mesh in MESHES]
 MEGATRON += [
     (name, spec, "te", {"tp": tp})
     for name in ("qwen3", "qwen3-tied")

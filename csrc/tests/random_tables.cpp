@@ -83,7 +83,7 @@ void naive(const Case& c, const char* source, char* target, size_t depth = 0) {
   } else if (source == nullptr) {
     std::fill_n(target, c.target_element, 0);
   } else if (c.shape.cast && c.shape.cast.from() != c.shape.cast.to()) {
-    lk::cast_row(c.shape.cast)(target, source, 1, 0, 0);
+    lk::cast_rows(c.shape.cast).front()(target, source, 1, 0, 0);
   } else {
     std::copy_n(source, c.target_element, target);
   }

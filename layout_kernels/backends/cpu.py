@@ -73,7 +73,7 @@ def threads() -> int:
     said = os.environ.get(THREADS)
     if said is None:
         return torch.get_num_threads()
-    if not said.isdigit() or int(said) < 1:
+    if not said.isdecimal() or int(said) < 1:
         raise LayoutError(f"{THREADS} is {said!r}: a number of threads, at least 1, was wanted")
     return int(said)
 

@@ -190,8 +190,8 @@ def family(config: object) -> Family:
     if not isinstance(model_type, str) or model_type not in MODELS:
         raise LayoutError(
             f"model_type {model_type!r} is not known: there are {', '.join(map(repr, MODELS))}"
-            f"{nearest(model_type, MODELS)}. A family is an entry of MODELS in layout_kernels/families/models.py: its blocks of rows (blocks/) and "
-            "the config fields that differ"
+            f"{nearest(model_type, MODELS)}. A family is an entry of MODELS in layout_kernels/families/models.py: its "
+            "blocks of rows (families/blocks/) and the config fields that differ"
         )
     return Family(MODELS[model_type], fields)
 

@@ -9,8 +9,9 @@ rank that refuses says so in the round's message, so that all refuse together an
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..errors import LayoutError
 from ..plan import CopyPlan, compile
@@ -23,6 +24,7 @@ from .wire import wire_spec
 
 Result = TypeVar("Result")
 Strides = Mapping[str, tuple[int, ...]]
+Held = Mapping[int, Mapping[str, Holding]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Agreement:
         Of what every rank holds, and of the buckets.
     """
 
-    trainers: Mapping[int, Mapping[str, Holding]]
+    trainers: Held
     rollouts: tuple[int, ...]
     buckets: list[Bucket]
     plan: CopyPlan | None
@@ -55,7 +57,12 @@ class Agreement:
         return sum(bucket.nbytes for bucket in self.buckets)
 
 
-def agree(channel: Channel, mine: Callable[[], Holdings], strides: Strides) -> Agreement:
+def agree(
+    channel: Channel,
+    mine: Callable[[], Holdings],
+    strides: Strides,
+    stage: Callable[[str], AbstractContextManager[None]],
+) -> Agreement:
     """Takes part in the first two rounds.
 
     Parameters
@@ -65,6 +72,8 @@ def agree(channel: Channel, mine: Callable[[], Holdings], strides: Strides) -> A
         What this rank holds; a LayoutError that it raises refuses the agreement on all ranks.
     strides : mapping of str to tuple of int
         Of those of this rank's targets that are not contiguous.
+    stage : callable
+        A context that takes the time of a stage.
 
     Raises
     ------
@@ -78,7 +87,8 @@ def agree(channel: Channel, mine: Callable[[], Holdings], strides: Strides) -> A
     options = _common_options(channel, everyone)
     trainers = {rank: held.tensors for rank, held in enumerate(everyone) if held.role == "trainer"}
     rollouts = {rank: held.tensors for rank, held in enumerate(everyone) if held.role == "rollout"}
-    drafted, refusal = _attempt(lambda: _draft(channel.rank, trainers, rollouts, options, strides))
+    with stage("plan"):
+        drafted, refusal = _attempt(lambda: _draft(channel.rank, trainers, rollouts, options, strides))
     draft = drafted or _Draft(0, [], None, [])
     message = {"error": str(refusal or ""), "unread": draft.unread, "entries": len(draft.entries)}
     answers = [parse_message(blob) for blob in channel.exchange(pack_message(message), "agreeing: who wants what")]
@@ -118,7 +128,8 @@ def _refuse_difference(channel: Channel, word: str, answers: Sequence[Mapping[st
 
 def refuse_errors(channel: Channel, answers: Sequence[Mapping[str, Any]], end: str = " (nothing was written)") -> None:
     """Raises where any rank's message holds an error."""
-    errors = [f"{channel.name(rank)}: {answer.get('error')}" for rank, answer in enumerate(answers) if answer.get("error")]
+    said = [(channel.name(rank), answer.get("error")) for rank, answer in enumerate(answers)]
+    errors = [f"{name}: {error}" for name, error in said if error]
     if errors:
         raise LayoutError("; ".join(dict.fromkeys(errors)) + end)
 
@@ -160,14 +171,16 @@ def _common_options(channel: Channel, everyone: Sequence[Holdings]) -> dict[str,
                 continue
             first, known = common.setdefault(option, (channel.name(rank), value))
             if known != value:
-                raise LayoutError(f"{channel.name(rank)} says {option}={value!r}, {first} says {known!r} (nothing was written)")
+                raise LayoutError(
+                    f"{channel.name(rank)} says {option}={value!r}, {first} says {known!r} (nothing was written)"
+                )
     return {option: value for option, (_, value) in common.items()}
 
 
 def _draft(
     rank: int,
-    trainers: Mapping[int, Mapping[str, Holding]],
-    rollouts: Mapping[int, Mapping[str, Holding]],
+    trainers: Held,
+    rollouts: Held,
     options: Mapping[str, Any],
     strides: Strides,
 ) -> _Draft:
@@ -190,9 +203,10 @@ def keys_read(plan: CopyPlan) -> set[Hashable]:
     return {plan.source_keys[number] for number in set(plan.table.source.tolist()) if number >= 0}
 
 
-def _check_union(trainers: Mapping[int, Mapping[str, Holding]], rollouts: Mapping[int, Mapping[str, Holding]]) -> None:
+def _check_union(trainers: Held, rollouts: Held) -> None:
     """Every element that a trainer holds is wanted by some receiver; equal targets of several count once."""
-    sources = {(ranks[0], name): spec for (name, spec), ranks in planner.replicas(trainers).items()}
+    distinct = planner.replicas(trainers).items()
+    sources: dict[Hashable, Spec] = {(ranks[0], name): spec for (name, spec), ranks in distinct}
     targets: dict[Spec, Hashable] = {}
     for rank, tensors in rollouts.items():
         for name, held in tensors.items():
@@ -200,11 +214,11 @@ def _check_union(trainers: Mapping[int, Mapping[str, Holding]], rollouts: Mappin
     compile(sources, {key: spec for spec, key in targets.items()})
 
 
-def _check_dtypes(plan: CopyPlan, trainers: Mapping[int, Mapping[str, Holding]], targets: Mapping[str, Holding]) -> None:
+def _check_dtypes(plan: CopyPlan, trainers: Held, targets: Mapping[str, Holding]) -> None:
     """A target takes its source's dtype, or its Spec declares the cast."""
     pairs = {(int(s), int(t)) for s, t in zip(plan.table.source, plan.table.target, strict=True) if s >= 0}
     for source_number, target_number in sorted(pairs):
-        rank, name, _ = plan.source_keys[source_number]  # type: ignore[misc]
+        rank, name, _ = cast(tuple[int, str, int], plan.source_keys[source_number])
         target = str(plan.target_keys[target_number])
         source, held = trainers[rank][name], targets[target]
         if held.spec.dtype is None and held.dtype != source.dtype:

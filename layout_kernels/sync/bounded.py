@@ -41,6 +41,11 @@ class Bounded:
             raise error
         return result  # type: ignore[no-any-return]
 
+    def later(self, function: Callable[..., object], *arguments: Any) -> None:
+        """A call whose result nobody waits for; an error of its own is met again by the next call that counts."""
+        if not self._stuck:
+            self._calls.put((function, arguments, queue.SimpleQueue()))
+
     def close(self) -> None:
         """Lets the thread end, after the calls given to it."""
         self._calls.put(None)
@@ -51,7 +56,7 @@ def _serve(calls: queue.SimpleQueue[Any]) -> None:
         function, arguments, answer = call
         try:
             answer.put((function(*arguments), None))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits for the answer
             answer.put((None, error))
         del call, function, arguments, answer
 
@@ -65,6 +70,10 @@ class BoundedStore:
 
     def set(self, key: str, value: bytes | str) -> None:
         self._bounded(self._store.set, key, value)
+
+    def set_later(self, key: str, value: bytes | str) -> None:
+        """As `set`, without waiting for it."""
+        self._bounded.later(self._store.set, key, value)
 
     def get(self, key: str) -> bytes:
         """The value of a key that is there."""

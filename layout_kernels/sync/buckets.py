@@ -24,7 +24,7 @@ STEPS = 16  # a model smaller than that many default buckets is still cut into a
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """A run of one source tensor's elements, in its index order: ``[start, stop)`` of tensor ``name`` on rank ``rank``."""
+    """Elements ``[start, stop)``, in index order, of tensor ``name`` of rank ``rank``."""
 
     rank: int
     name: str
@@ -171,7 +171,7 @@ def _interleave(owners: Mapping[int, Sequence[Bucket]]) -> Iterator[Bucket]:
 def digest(buckets: Sequence[Bucket], holdings: Iterable[bytes] = ()) -> str:
     """A fingerprint of who sends what in which order, and of the holdings that this was derived from."""
     known = [hashlib.sha256(blob).hexdigest() for blob in holdings]
-    rows: list[object] = [[bucket.owner, bucket.nbytes, [list(_row(entry)) for entry in bucket.entries]] for bucket in buckets]
+    rows = [(bucket.owner, bucket.nbytes, [_row(entry) for entry in bucket.entries]) for bucket in buckets]
     return hashlib.sha256(json.dumps([known, rows]).encode()).hexdigest()
 
 

@@ -128,14 +128,16 @@ class Channel(ABC):
 
     @abstractmethod
     def exchange(self, data: bytes, what: str = "an exchange") -> list[bytes]:
-        """Every rank gives a message and gets all of them, by rank; a barrier too. Messages are bytes, never objects."""
+        """Every rank gives a message and gets all of them, by rank. Messages are bytes, never objects."""
 
     @abstractmethod
     def _make_group(self, ranks: tuple[int, ...]) -> Group: ...
 
+    @abstractmethod
     def note(self, text: str) -> None:
         """Leaves word of how far this rank has come, for the message of a rank that waits for it."""
 
+    @abstractmethod
     def look(self, what: str) -> None:
         """Raises where another rank has reported a break; called now and then during every wait."""
 
@@ -150,7 +152,7 @@ class Channel(ABC):
     def fail(self, what: str, cause: BaseException | None = None) -> NoReturn:
         """Marks the channel broken and raises a `SyncError` that says who no longer answers."""
         self.broken = True
-        reason = f": {_first_line(cause)}" if cause else f" within the time limit of {self.time_limit:g} s"
+        reason = f": {first_line(cause)}" if cause else f" within the time limit of {self.time_limit:g} s"
         raise SyncError(f"{self.name(self.rank)}: {what} did not end well{reason}") from cause
 
     def abort(self, reason: str) -> None:
@@ -175,7 +177,7 @@ class Channel(ABC):
         return self.time_limit
 
     def close(self) -> None:
-        """Lets go of the groups. A channel that broke is let go of too; operations still under way end by themselves."""
+        """Lets go of the groups; operations that are still under way end by themselves."""
         self.broken = True
         self._groups.clear()
 
@@ -184,6 +186,6 @@ class Channel(ABC):
             raise SyncError(f"{self.name(self.rank)}: this channel is closed or broke off earlier; connect again")
 
 
-def _first_line(cause: BaseException) -> str:
+def first_line(cause: BaseException) -> str:
     text = str(cause).strip()
     return text.splitlines()[0][:400] if text else type(cause).__name__

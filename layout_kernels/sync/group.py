@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moves bytes among some of a channel's ranks: torch process groups, and communicators of engines, behind one small face.
+"""What moves bytes among some of a channel's ranks: torch process groups and engines' communicators, behind one face.
 
 A group starts an operation and hands back a `Pending`; it never waits. Waiting, time limits and the naming of a
 rank that does not answer are the channel's.
@@ -59,7 +59,7 @@ class TorchPending:
         self._blocks = blocks
 
     def pause(self, seconds: float) -> bool:
-        # A wait that ends at its limit leaves the operation of gloo unharmed; that of NCCL would abort the communicator.
+        # A wait that ends at its limit leaves an operation of gloo unharmed; NCCL would abort the communicator.
         if self._work.is_completed():
             return True
         if not self._blocks:

@@ -26,7 +26,7 @@ class RunningSync:
     def _go(self, run: Callable[[], SyncReport]) -> None:
         try:
             self._report = run()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - wait() raises it
             self._error = error
 
     def wait(self, timeout: float | None = None) -> SyncReport:

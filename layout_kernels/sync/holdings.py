@@ -77,11 +77,12 @@ def _check(name: str, spec: Spec, tensor: torch.Tensor) -> None:
     except LayoutError as error:
         raise LayoutError(f"tensor {name!r}: {error}") from error
     if tuple(tensor.shape) != wanted:
-        raise LayoutError(f"tensor {name!r} has shape {tuple(tensor.shape)}; {str(spec.declared or spec.layout)!r} wants {wanted}")
+        layout = str(spec.declared or spec.layout)
+        raise LayoutError(f"tensor {name!r} has shape {tuple(tensor.shape)}; {layout!r} wants {wanted}")
     if spec.dtype is not None and tensor.dtype != spec.dtype:
         raise LayoutError(f"tensor {name!r} is {tensor.dtype}; its Spec says {spec.dtype}")
     if spec.declared is not None and not tensor.is_contiguous():
-        raise LayoutError(f"tensor {name!r} has a declared shape, so it must be contiguous; its strides are {tensor.stride()}")
+        raise LayoutError(f"tensor {name!r} has a declared shape, so it must be contiguous, not {tensor.stride()}")
 
 
 def to_bytes(holdings: Holdings) -> bytes:

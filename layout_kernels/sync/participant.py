@@ -95,6 +95,7 @@ class Participant(ABC):
             self._seconds, self._digests, self._faults, self._moved = {}, {}, [], 0
             with self._stage("agree"):
                 proving = self._open(version, self._verify if verify is None else verify)
+            self._seconds["agree"] -= self._seconds.get("plan", 0.0)
             report = SyncReport(version, self.name, verified=proving)
             with self._breaking_off(f"version {version}"):
                 self.move(version, report, proving)
@@ -128,7 +129,7 @@ class Participant(ABC):
     # -- the opening ---------------------------------------------------------------------------------------------------
 
     def _open(self, version: int | None, verify: bool) -> bool:
-        """All ranks say the version and what they agreed on; all agree anew where one of them has not. Whether to verify."""
+        """All ranks say the version, and agree anew where one of them has not. Whether to verify is what comes back."""
         if self.channel.interrupted():
             self.attach(self.channel.reconnect())
         try:
@@ -178,9 +179,13 @@ class Participant(ABC):
 
     def _agree(self) -> None:
         self._forget()
-        agreement = agree(self.channel, self._holdings, self.strides())
-        say_ready(self.channel, agreement, lambda: self.prepare(agreement))
+        agreement = agree(self.channel, self._holdings, self.strides(), self._stage)
+        say_ready(self.channel, agreement, lambda: self._prepare(agreement))
         self._agreement = agreement
+
+    def _prepare(self, agreement: Agreement) -> None:
+        with self._stage("plan"):
+            self.prepare(agreement)
 
     def _holdings(self) -> Holdings:
         held = take_stock(self.specs, self.tensors)
@@ -275,4 +280,4 @@ class Participant(ABC):
 
     def broke(self, error: BaseException) -> None:
         """A sync broke off in the middle."""
-        return None
+        del error

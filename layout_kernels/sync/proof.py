@@ -22,6 +22,10 @@ from .buckets import Bucket, replicas
 from .channel import Channel
 from .holdings import Holding
 
+Held = Mapping[int, Mapping[str, Holding]]
+Tensors = Mapping[Hashable, torch.Tensor]
+Digests = Mapping[str, Any]
+
 
 def tensor_digest(tensor: torch.Tensor) -> str:
     """Of the bytes of the elements, in index order."""
@@ -34,14 +38,14 @@ def bucket_digests(bucket: Bucket, payload: torch.Tensor) -> list[str]:
     return [tensor_digest(payload[entry.offset : entry.offset + entry.nbytes]) for entry in bucket.entries]
 
 
-def replica_digests(rank: int, held: Mapping[int, Mapping[str, Holding]], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+def replica_digests(rank: int, held: Held, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Of this rank's tensors that other ranks hold as well."""
     shared = [name for (name, _), ranks in replicas(held).items() if len(ranks) > 1 and rank in ranks]
     return {name: tensor_digest(tensors[name]) for name in shared}
 
 
 def refuse_unequal_replicas(
-    channel: Channel, held: Mapping[int, Mapping[str, Holding]], digests: Mapping[int, Mapping[str, Any]]
+    channel: Channel, held: Held, digests: Mapping[int, Digests]
 ) -> None:
     """Raises where ranks that say to hold the same hold different bytes."""
     for (name, _), ranks in replicas(held).items():
@@ -49,28 +53,34 @@ def refuse_unequal_replicas(
         for rank in ranks[1:]:
             if digests[rank].get(name) != first:
                 raise LayoutError(
-                    f"{name!r} is a replica on {channel.name(ranks[0])} and {channel.name(rank)}, but their bytes differ "
-                    "(nothing was written)"
+                    f"{name!r} is a replica on {channel.name(ranks[0])} and {channel.name(rank)}, but their bytes "
+                    "differ (nothing was written)"
                 )
 
 
-def refuse_lost_bytes(channel: Channel, buckets: Sequence[Bucket], digests: Sequence[Mapping[str, Any]], rollouts: Sequence[int]) -> None:
+def refuse_lost_bytes(
+    channel: Channel, buckets: Sequence[Bucket], digests: Sequence[Digests], rollouts: Sequence[int]
+) -> None:
     """Raises where what arrived is not what was sent."""
     for number, bucket in enumerate(buckets):
-        sent = digests[bucket.owner].get(str(number))
+        sent = _told(digests[bucket.owner], number, bucket)
         for rank in rollouts:
-            arrived = digests[rank].get(str(number))
-            if arrived is None or sent is None or len(sent) != len(arrived) or len(sent) != len(bucket.entries):
-                raise LayoutError(f"bucket {number}: {channel.name(rank)} and {channel.name(bucket.owner)} sent no digests to compare")
+            arrived = _told(digests[rank], number, bucket)
             for entry, one, other in zip(bucket.entries, sent, arrived, strict=True):
-                if one != other:
+                if one is None or one != other:
                     raise LayoutError(
-                        f"{entry.name!r}, elements {entry.start} to {entry.stop}: what {channel.name(rank)} received is not "
-                        f"what {channel.name(bucket.owner)} sent"
+                        f"{entry.name!r}, elements {entry.start} to {entry.stop}: what {channel.name(rank)} received "
+                        f"is not what {channel.name(bucket.owner)} sent"
                     )
 
 
-def reader(part: CopyPlan, views: Mapping[Hashable, torch.Tensor], tensors: Mapping[Hashable, torch.Tensor]) -> Bound:
+def _told(digests: Digests, number: int, bucket: Bucket) -> list[Any]:
+    """A rank's digests of a bucket; None for each entry where it told no such list."""
+    told = digests.get(str(number))
+    return told if isinstance(told, list) and len(told) == len(bucket.entries) else [None] * len(bucket.entries)
+
+
+def reader(part: CopyPlan, views: Tensors, tensors: Tensors) -> Bound:
     """A copy from the targets back to where their elements lay in the bucket; casts, which change bits, are left out.
 
     Parameters
@@ -82,8 +92,8 @@ def reader(part: CopyPlan, views: Mapping[Hashable, torch.Tensor], tensors: Mapp
     tensors
         The targets of the part.
     """
-    exact = np.array([_moves_bits(part, views, tensors, s, t) for s, t in zip(part.table.source, part.table.target, strict=True)], dtype=bool)
-    table = part.table.where(exact)
+    pairs = zip(part.table.source.tolist(), part.table.target.tolist(), strict=True)
+    table = part.table.where(np.array([_moves_bits(part, views, tensors, *pair) for pair in pairs], dtype=bool))
     shapes = tuple(tuple((extent, theirs, ours) for extent, ours, theirs in shape) for shape in table.shapes)
     back = Table(shapes, table.shape, table.target, table.source, table.target_offset, table.source_offset)
     plan = replace(
@@ -98,7 +108,5 @@ def reader(part: CopyPlan, views: Mapping[Hashable, torch.Tensor], tensors: Mapp
     return plan.bind(tensors, views)
 
 
-def _moves_bits(
-    part: CopyPlan, views: Mapping[Hashable, torch.Tensor], tensors: Mapping[Hashable, torch.Tensor], source: int, target: int
-) -> bool:
+def _moves_bits(part: CopyPlan, views: Tensors, tensors: Tensors, source: int, target: int) -> bool:
     return source >= 0 and views[part.source_keys[source]].dtype == tensors[part.target_keys[target]].dtype

@@ -16,15 +16,15 @@ from . import proof
 from .agreement import Agreement
 from .buckets import Bucket
 from .channel import Channel, SyncError, Transfer
-from .report import SyncReport
 from .participant import Participant
+from .report import SyncReport
 from .state import ReceiverState, Record
 from .wire import buffers, entry_view, slot_sizes
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A bucket that this rank receives: where its bytes arrive, and the scatter into the parameters (None: it wants none)."""
+    """A bucket that this rank receives: where it lands, and the scatter out of it (None: nothing of it is wanted)."""
 
     bucket: Bucket
     landing: torch.Tensor
@@ -82,9 +82,9 @@ class WeightReceiver(Participant):
     def prepare(self, agreement: Agreement) -> None:
         plan = self._unaliased(agreement)
         self._buffers = buffers(slot_sizes(agreement.buckets), self._device())
-        self._steps = [
-            self._step(agreement, plan, bucket, self._buffers[number % 2]) for number, bucket in enumerate(agreement.buckets)
-        ]
+        self._steps = []
+        for number, bucket in enumerate(agreement.buckets):
+            self._steps.append(self._step(agreement, plan, bucket, self._buffers[number % 2]))
         self._fills = plan.part(())
         self._zero = self._fills.bind({}, self._touched(self._fills), self._backend) if len(self._fills.table) else None
 
@@ -152,7 +152,7 @@ class WeightReceiver(Participant):
             if step.scatter is None:
                 return
             again = step.landing.clone()
-            views = {key: view for key, view in _views(self._agreement, step.bucket, again).items() if key in step.part.sources}
+            views = _views(self._agreement, step.bucket, again)
             proof.reader(step.part, views, self._touched(step.part)).run()
             for entry in step.bucket.entries:
                 run = slice(entry.offset, entry.offset + entry.nbytes)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-STAGES = ("agree", "pack", "wire", "scatter", "verify")
+STAGES = ("agree", "plan", "pack", "wire", "scatter", "verify")
 
 
 @dataclass
@@ -23,9 +23,9 @@ class SyncReport:
     seconds : float
         From the call to its end.
     stages : dict of str to float
-        Seconds that this rank spent in each stage: ``agree`` (what every rank holds, the version; the planning too, at
-        the first sync), ``pack``, ``wire`` (waiting for bytes to move: what the other stages did not hide), ``scatter``,
-        ``verify``. On an accelerator pack and scatter are queued, and their time shows in ``wire``.
+        Seconds that this rank spent in each stage: ``agree`` (until all ranks came and said the same), ``plan`` (only
+        where they had to agree anew), ``pack``, ``wire`` (waiting for bytes to move: what the other stages did not
+        hide), ``scatter``, ``verify``. On an accelerator pack and scatter are queued, and their time shows in ``wire``.
     launches : int
         Calls of a backend's kernel.
     extra_bytes : int
@@ -59,8 +59,8 @@ class SyncReport:
     def __str__(self) -> str:
         stages = ", ".join(f"{stage} {self.stages[stage]:.3f}" for stage in STAGES if self.stages.get(stage))
         return (
-            f"{self.name}: version {self.version}, {readable(self.nbytes)} of {self.tensors} tensors in {self.buckets} buckets, "
-            f"{self.seconds:.3f} s ({stages}), {readable(self.bytes_per_second)}/s, {self.launches} launches, "
+            f"{self.name}: version {self.version}, {readable(self.nbytes)} of {self.tensors} tensors in {self.buckets} "
+            f"buckets, {self.seconds:.3f} s ({stages}), {readable(self.bytes_per_second)}/s, {self.launches} launches, "
             f"{readable(self.extra_bytes)} beside the weights{', verified' if self.verified else ''}"
         )
 

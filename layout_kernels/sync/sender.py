@@ -14,14 +14,14 @@ from . import proof
 from .agreement import Agreement
 from .buckets import Bucket
 from .channel import Channel, Transfer
-from .report import SyncReport
 from .participant import Participant
+from .report import SyncReport
 from .wire import buffers, flat_view, gather_plan, slot_sizes
 
 
 @dataclass(frozen=True)
 class _Parcel:
-    """A bucket that this rank sends: the bytes, and the gather that fills them (None: they are sent from where they lie)."""
+    """A bucket that this rank sends, and the gather that fills it (None: the bytes are sent from where they lie)."""
 
     number: int  # among the buckets of all ranks
     bucket: Bucket
@@ -74,7 +74,7 @@ class WeightSender(Participant):
         self._buffers: list[torch.Tensor] = []
 
     def prepare(self, agreement: Agreement) -> None:
-        mine = [(number, bucket) for number, bucket in enumerate(agreement.buckets) if bucket.owner == self.channel.rank]
+        mine = [(n, bucket) for n, bucket in enumerate(agreement.buckets) if bucket.owner == self.channel.rank]
         packed = [bucket for _, bucket in mine if not self._lies_ready(bucket)]
         self._buffers = buffers(slot_sizes(packed), self._device())
         slots = {id(bucket): self._buffers[place % 2] for place, bucket in enumerate(packed)}

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch.distributed as distributed
+import torch.distributed
 
 from .bounded import Bounded, BoundedStore
 
+distributed: Any = torch.distributed  # its stubs leave out the stores
 ROLES = ("trainer", "rollout")
 PART = 4 << 20  # the store refuses values above 8 MiB
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """Another rank has reported a break; ``report`` is what it said."""
 
     def __init__(self, report: dict[str, Any]) -> None:
@@ -47,7 +48,7 @@ class Session:
         self.store = BoundedStore(self.prefixed, bounded)
 
     def until(self, ready: Callable[[], bool], deadline: float) -> bool:
-        """Looks until ``ready()`` holds; False at the deadline; raises `Broken` where a rank has reported a break."""
+        """Looks until ``ready()`` holds; False at the deadline; `BrokenError` where a rank has reported a break."""
         nap = 0.0005
         while not ready():
             self.look()
@@ -58,9 +59,9 @@ class Session:
         return True
 
     def look(self) -> None:
-        """Raises `Broken` where a rank has reported a break."""
+        """Raises `BrokenError` where a rank has reported a break."""
         if self.is_broken():
-            raise Broken(self.report())
+            raise BrokenError(self.report())
 
     def is_broken(self) -> bool:
         return bool(self.store.check(["broken"]))

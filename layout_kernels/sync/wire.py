@@ -49,14 +49,16 @@ def gather_plan(tensors: Mapping[str, torch.Tensor], entries: Sequence[Entry]) -
     names = list(dict.fromkeys(entry.name for entry in entries))
     number = {name: place for place, name in enumerate(names)}
     sources: dict[Hashable, Spec] = {name: _shaped(tensors[name], number[name], len(names)) for name in names}
-    targets: dict[Hashable, Spec] = {entry.key: _flat(sources[entry.name], tensors[entry.name], entry) for entry in entries}
+    targets: dict[Hashable, Spec] = {}
+    for entry in entries:
+        targets[entry.key] = _flat(sources[entry.name], tensors[entry.name], entry)
     return compile(sources, targets, unused="allow")
 
 
 def _shaped(tensor: torch.Tensor, number: int, count: int) -> Spec:
     axes = [f"x{place}" for place in range(tensor.dim())]
-    sizes: dict[str, int] = dict(zip(axes, tensor.shape, strict=True))
-    return Spec(" ".join(axes), of=f"{tuple(tensor.shape)}", dims={**sizes, "n": count}, at={"n": number}, dtype=tensor.dtype)
+    dims: dict[str, int] = dict(zip(axes, tensor.shape, strict=True)) | {"n": count}
+    return Spec(" ".join(axes), of=f"{tuple(tensor.shape)}", dims=dims, at={"n": number}, dtype=tensor.dtype)
 
 
 def _flat(source: Spec, tensor: torch.Tensor, entry: Entry) -> Spec:

@@ -33,6 +33,12 @@ class _OverBroadcasts(Channel):
     def exchange(self, data: bytes, what: str = "an exchange") -> list[bytes]:
         return [self._tell(data if root == self.rank else None, root, what) for root in range(self.size)]
 
+    def note(self, text: str) -> None:
+        """There is nowhere to leave it."""
+
+    def look(self, what: str) -> None:
+        """There is nobody to ask."""
+
     def _tell(self, data: bytes | None, root: int, what: str) -> bytes:
         length = torch.tensor([len(data or b"")], dtype=torch.int64, device=self.device)
         self.broadcast(length, root)
@@ -41,7 +47,9 @@ class _OverBroadcasts(Channel):
             self.fail(what, ValueError(f"{self.name(root)} announced {count} bytes; at most {BLOB_LIMIT} are read"))
         if not count:
             return b""
-        message = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(count, dtype=torch.uint8)
+        message = torch.empty(count, dtype=torch.uint8)
+        if data:
+            message = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         message = message.to(self.device)
         self.broadcast(message, root)
         return message.cpu().numpy().tobytes()
@@ -75,8 +83,8 @@ class CommunicatorChannel(_OverBroadcasts):
         if len(ranks) == self.size or len(ranks) == 2:
             return CommunicatorGroup(self._communicator)
         raise LayoutError(
-            f"an engine's communicator moves bytes among all of its {self.size} ranks; a group of {ranks} was asked for: "
-            "use one trainer with it, or connect()"
+            f"an engine's communicator moves bytes among all of its {self.size} ranks; a group of {ranks} was asked "
+            "for: use one trainer with it, or connect()"
         )
 
 

@@ -15,7 +15,7 @@ BATCHES = 4
 
 
 def receiving_side(live: LiveModel) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Specs and tensors: the live model's own names, and checkpoint names for the draft, which transformers does not have."""
+    """Specs and tensors: the live model's own names, those of checkpoints for the draft, which it does not have."""
     import layout_kernels as lk
 
     family = lk.family(live.config)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests with real peers need an environment of their own, `requirements.txt` beside this file; elsewhere they are skipped."""
+"""Tests with real peers need an environment of their own (`requirements.txt` beside this file); elsewhere they skip."""
 
 from __future__ import annotations
 

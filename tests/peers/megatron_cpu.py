@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Megatron-Core 0.16.1 needs to run its forward, backward and optimiser steps on a CPU, without apex or TransformerEngine.
+"""What Megatron-Core 0.16.1 needs to train on a CPU, without apex or TransformerEngine.
 
-`install()` changes the running process and must come before anything else imports `megatron`. Each function below is one change
-with its reason. Nothing here touches a weight or the way in which one is stored.
+`install()` changes the running process and must come before anything else imports `megatron`. Each function below is
+one change with its reason. Nothing here touches a weight or the way in which one is stored.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _grouped_matmul(
 
 
 def _provide_grouped_matmul() -> None:
-    """GroupedMLP asserts that the package `grouped_gemm` (CUDA only) is there; its one function in use is a loop of matmuls."""
+    """GroupedMLP asserts that the package `grouped_gemm` (CUDA only) is there; all it uses is one loop of matmuls."""
     if "grouped_gemm" in sys.modules:
         return
     module = types.ModuleType("grouped_gemm")
@@ -91,13 +91,15 @@ def _route_without_transformer_engine() -> None:
 
 
 def _give_latent_attention_its_value_width(transformer_engine: bool) -> None:
-    """The local attention takes neither key nor value widths, and assumes that a head's output is `kv_channels` wide."""
+    """The local attention takes no key and value widths, and assumes that a head's output is `kv_channels` wide."""
     from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.dot_product_attention import DotProductAttention
 
     plain_init = DotProductAttention.__init__
 
-    def init(self: Any, *args: Any, k_channels: int | None = None, v_channels: int | None = None, **fields: Any) -> None:
+    def init(
+        self: Any, *args: Any, k_channels: int | None = None, v_channels: int | None = None, **fields: Any
+    ) -> None:
         plain_init(self, *args, **fields)
         if v_channels is not None:
             self.hidden_size_per_partition = v_channels * self.num_attention_heads_per_partition
@@ -108,7 +110,7 @@ def _give_latent_attention_its_value_width(transformer_engine: bool) -> None:
 
 
 def _mark_norms_under_sequence_parallelism() -> None:
-    """The torch norm refuses sequence parallelism, whose only demand is the mark that asks for a gradient all-reduce."""
+    """The torch norm refuses sequence parallelism, which only demands the mark that asks for a gradient all-reduce."""
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
     def new(cls: type, config: Any, hidden_size: int, eps: float = 1e-5, **_unused: Any) -> torch.nn.Module:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real Megatron-Core models from a Hugging Face config: building, a few real training steps, logits.
+"""Real Megatron-Core models from a Hugging Face config: building them, and their logits.
 
 Call `megatron_cpu.install()` and `start()` first. All of it runs in a gloo world of its own, one process a rank.
 """
@@ -171,8 +171,8 @@ def _experts(config: dict[str, Any], experts: str) -> dict[str, Any]:
 def scatter_weights(model: torch.nn.Module, seed: int) -> None:
     """Random weights, equal on all ranks that hold the same piece and different everywhere else.
 
-    Megatron's own initialisation draws in another order on each expert rank, which makes replicas differ, and is so small
-    (0.02) that exchanging two heads would hardly show.
+    Megatron's own initialisation draws in another order on each expert rank, which makes replicas differ, and is so
+    small (0.02) that exchanging two heads would hardly show.
     """
     rank, tensor_rank = dist.get_rank(), _tensor_rank()
     with torch.no_grad():
@@ -208,28 +208,8 @@ def _tensor_rank() -> int:
     return int(parallel_state.get_tensor_model_parallel_rank())
 
 
-def train(model: torch.nn.Module, steps: int, *, vocabulary: int, seed: int, length: int = 16, batch: int = 4) -> list[float]:
-    """Real steps of AdamW on a little language (x' = 5 x + 3); returns the losses of this rank."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    data_rank = dist.get_rank() // model.config.tensor_model_parallel_size  # type: ignore[union-attr, operator]
-    losses = []
-    model.train()
-    for step in range(steps):
-        noise = torch.Generator().manual_seed(1000 * seed + 10 * step + data_rank)
-        tokens = torch.randint(0, vocabulary, (batch, 1), generator=noise)
-        for _ in range(length):
-            tokens = torch.cat([tokens, (5 * tokens[:, -1:] + 3) % vocabulary], dim=1)
-        loss = _forward(model, tokens[:, :-1], tokens[:, 1:]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        synchronise_gradients(model)
-        optimizer.step()
-        update_expert_biases(model)
-        losses.append(loss.item())
-    return losses
-
-
-def _forward(model: torch.nn.Module, tokens: torch.Tensor, labels: torch.Tensor, **options: Any) -> torch.Tensor:
+def forward(model: torch.nn.Module, tokens: torch.Tensor, labels: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Losses of each token under causal attention."""
     length = tokens.shape[1]
     positions = torch.arange(length).expand_as(tokens)
     masked = torch.ones(length, length, dtype=torch.bool).triu(1)[None, None]  # True means masked
@@ -237,74 +217,31 @@ def _forward(model: torch.nn.Module, tokens: torch.Tensor, labels: torch.Tensor,
     return result
 
 
-def synchronise_gradients(model: torch.nn.Module) -> None:
-    """What Megatron's data-parallel wrapper and `finalize_model_grads` do: without it the copies of a parameter drift apart."""
-    from megatron.core import parallel_state
-
-    settings: Any = model.config
-    tensor = parallel_state.get_tensor_model_parallel_group()
-    data = parallel_state.get_data_parallel_group()
-    for name, weight in model.named_parameters():
-        if weight.grad is None:
-            raise AssertionError(f"{name} got no gradient")
-        partial = settings.sequence_parallel and getattr(weight, "sequence_parallel", False)
-        # The norms of a head see the local heads alone; those of latent attention see the whole latent vector.
-        heads = name.endswith(("q_layernorm.weight", "k_layernorm.weight")) and not settings.multi_latent_attention
-        if tensor.size() > 1 and (partial or heads) and not is_expert(name):
-            dist.all_reduce(weight.grad, group=tensor)
-        if data.size() > 1:
-            if not is_expert(name) or settings.expert_model_parallel_size == 1:
-                dist.all_reduce(weight.grad, group=data)
-            weight.grad /= data.size()
-
-
-def update_expert_biases(model: torch.nn.Module) -> None:
-    """Megatron's own rule for the expert bias, from the tokens that each expert got."""
-    from megatron.core.transformer.moe.moe_utils import get_updated_expert_bias
-
-    for module in model.modules():
-        if getattr(module, "enable_expert_bias", False):
-            router: Any = module
-            router.expert_bias.copy_(get_updated_expert_bias(router.local_tokens_per_expert, router.expert_bias, 1e-3))
-            router.local_tokens_per_expert.zero_()
-
-
 @torch.no_grad()
 def logits(model: torch.nn.Module, tokens: torch.Tensor, vocabulary: int | None = None) -> dict[str, torch.Tensor]:
-    """{"main": [batch, position, vocabulary without its padding], "draft": the same for the multi-token prediction layer, if there is one}.
+    """{"main": [batch, position, vocabulary without its padding], "draft": the same of multi-token prediction}.
 
-    The draft's logits at position p come from the hidden state at p and the token at p + 1 (token 0 at the end).
+    Without such a layer there is no "draft". Its logits at position p come from the hidden state at p and the token at
+    p + 1 (token 0 at the end).
     """
     seen: list[torch.Tensor] = []
     # A clone, since the cross entropy that follows works in place.
     hook = model.output_layer.register_forward_hook(lambda _m, _i, out: seen.append(out[0].clone()))  # type: ignore[union-attr, operator]
     model.eval()
     try:
-        _forward(model, tokens, torch.zeros_like(tokens), runtime_gather_output=True)
+        forward(model, tokens, torch.zeros_like(tokens), runtime_gather_output=True)
     finally:
         hook.remove()
     names = ["draft", "main"][-len(seen) :]
     return {name: part[..., :vocabulary].transpose(0, 1).contiguous() for name, part in zip(names, seen, strict=True)}
 
 
-def assert_replicas_agree(model: torch.nn.Module) -> None:
-    """Every tensor that both ranks hold alike has the same bits on both: a check of this file, not of anybody's layout."""
-    tensor_size: int = model.config.tensor_model_parallel_size  # type: ignore[union-attr, assignment]
-    for name, weight in [*model.named_parameters(), *model.named_buffers()]:
-        split = getattr(weight, "tensor_model_parallel", False) and tensor_size > 1
-        if is_expert(name) or split or name.endswith("local_tokens_per_expert"):
-            continue
-        copies = [torch.empty_like(weight.data) for _ in range(dist.get_world_size())]
-        dist.all_gather(copies, weight.data.contiguous())
-        if any(not torch.equal(copies[0], copy) for copy in copies):
-            raise AssertionError(f"the ranks disagree about {name}, which they should hold alike")
-
-
 @torch.no_grad()
 def routing_margin(model: torch.nn.Module, tokens: torch.Tensor) -> float:
     """Smallest distance between the last expert chosen and the first one left out, over the tokens of this rank.
 
-    Where it is no larger than the rounding of the two peers, they may choose differently and no comparison means anything.
+    Where it is no larger than the rounding of the two peers, they may choose differently, and no comparison means
+    anything.
     """
     margins = [float("inf")]
 

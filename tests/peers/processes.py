@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run functions in processes of their own, with one time limit for all: whatever happens, the caller gets an answer in time."""
+"""Run functions in processes of their own, with one time limit for all: the caller gets an answer in time, always."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ HERE = str(Path(__file__).parent)
 
 @dataclass(frozen=True)
 class Worker:
-    """`function(*arguments)` in a process; the function must be importable and its result must pickle (no torch tensors)."""
+    """`function(*arguments)` in a process: an importable function whose result pickles (no torch tensors)."""
 
     name: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
 
-class WorkerFailed(AssertionError):
+class WorkerError(AssertionError):
     """A process raised, died or ran out of time; the message names it and shows what it said."""
 
 
 def run(workers: list[Worker], logs: Path, *, seconds: float = 120, fresh: bool = False) -> dict[str, Any]:
-    """{name: result} of all workers, or `WorkerFailed` after the first failure or the time limit; no process is left behind.
+    """{name: result} of all workers; `WorkerError` after the first failure or the time limit. No process is left.
 
     Parameters
     ----------
@@ -47,7 +47,9 @@ def run(workers: list[Worker], logs: Path, *, seconds: float = 120, fresh: bool 
     processes, pipes = [], {}
     for worker in workers:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(worker, theirs, logs / f"{worker.name}.log", seconds), daemon=True)
+        process = context.Process(
+            target=_work, args=(worker, theirs, logs / f"{worker.name}.log", seconds), daemon=True
+        )
         process.start()
         theirs.close()
         processes.append(process)
@@ -66,15 +68,15 @@ def _collect(pipes: dict[Connection, str], logs: Path, deadline: float) -> dict[
         missing = {pipe: name for pipe, name in pipes.items() if name not in results}
         ready = wait(list(missing), timeout=max(0.0, deadline - time.monotonic()))
         if not ready:
-            raise WorkerFailed(f"no answer in time from {sorted(missing.values())}" + _said(logs, missing.values()))
+            raise WorkerError(f"no answer in time from {sorted(missing.values())}" + _said(logs, missing.values()))
         for pipe in ready:
             name = missing[pipe]  # type: ignore[index]
             try:
                 succeeded, results[name] = pipe.recv()  # type: ignore[union-attr]
             except EOFError:
-                raise WorkerFailed(f"{name} ended without an answer" + _said(logs, [name])) from None
+                raise WorkerError(f"{name} ended without an answer" + _said(logs, [name])) from None
             if not succeeded:
-                raise WorkerFailed(f"{name} failed:\n{results[name]}")
+                raise WorkerError(f"{name} failed:\n{results[name]}")
     return results
 
 
@@ -90,7 +92,7 @@ def _work(worker: Worker, pipe: Connection, log: Path, seconds: float) -> None:
     faulthandler.dump_traceback_later(max(1.0, seconds - 3), file=output)
     try:
         pipe.send((True, worker.function(*worker.arguments)))
-    except BaseException:
+    except BaseException:  # noqa: BLE001  whatever it is, the other side reports it
         pipe.send((False, traceback.format_exc()))
     output.flush()
     os._exit(0)  # a process group that lost a member may wait at exit

@@ -52,8 +52,10 @@ def trainer(rank: int, case: tuple[str, str, str, str], store: str, address: str
     torch.set_num_threads(1)
     family, topology, experts, spec = case
     megatron_cpu.install(transformer_engine=spec == "te")
-    import layout_kernels as lk
     import megatron_models
+    import megatron_training
+
+    import layout_kernels as lk
 
     mesh = megatron_models.TOPOLOGIES[topology]
     megatron_models.start(mesh, rank, store)
@@ -65,8 +67,8 @@ def trainer(rank: int, case: tuple[str, str, str, str], store: str, address: str
     sender = lk.WeightSender(specs, tensors, channel)
     losses, rounds = [], []
     for version in range(ROUNDS):
-        losses += megatron_models.train(model, STEPS, vocabulary=config["vocab_size"], seed=version)
-        megatron_models.assert_replicas_agree(model)
+        losses += megatron_training.train(model, STEPS, vocabulary=config["vocab_size"], seed=version)
+        megatron_training.assert_replicas_agree(model)
         sender.sync(version)
         batches = token_batches(config)
         margins = [megatron_models.routing_margin(model, tokens) for tokens in batches]
@@ -78,9 +80,10 @@ def trainer(rank: int, case: tuple[str, str, str, str], store: str, address: str
 def receiver(case: tuple[str, str, str, str], address: str) -> dict[str, Any]:
     """The live model: each round is written by a sync and computes; at the end known mistakes are made in it."""
     import faults
-    import layout_kernels as lk
     import torch
     from transformers_cpu import LiveModel
+
+    import layout_kernels as lk
 
     torch.set_num_threads(1)
     live = LiveModel(CONFIGS[case[0]])
@@ -106,7 +109,8 @@ def answers(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     case = request.param
     address = f"127.0.0.1:{processes.free_port()}"
     workers = [
-        processes.Worker(f"trainer{rank}", trainer, (rank, case, f"file://{tmp_path}/store", address)) for rank in range(2)
+        processes.Worker(f"trainer{rank}", trainer, (rank, case, f"file://{tmp_path}/store", address))
+        for rank in range(2)
     ]
     workers.append(processes.Worker("receiver", receiver, (case, address)))
     return processes.run(workers, tmp_path, fresh=case[3] == "te")

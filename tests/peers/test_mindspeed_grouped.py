@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grouped experts, whose shape does not describe their bytes: the right reading and the two known wrong ones, by meaning.
+"""Grouped experts, whose shape does not describe their bytes: the right reading and two known wrong ones, by meaning.
 
 MindSpeed's grouped experts and Megatron-Core's legacy GroupedMLP store all experts of a rank in `weight1`, declared
-`h (e [gate up] i)`; their forward reads the same bytes as `e h ([gate up] i)`. A reader who trusts the shape gets tensors of
-the right shape with all the right numbers, and a model that computes something else.
+`h (e [gate up] i)`; their forward reads the same bytes as `e h ([gate up] i)`. A reader who trusts the shape gets
+tensors of the right shape with all the right numbers, and a model that computes something else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WRONG = ("a legal view of the wrong order", "ranks concatenated on the declared 
 
 
 def readings(family: str, store: str) -> dict[str, Any]:
-    """Trains a model whose experts are stored so, cuts it into the tensors of four expert ranks, and reads them in each way."""
+    """Trains a model whose experts are stored so, cuts it into four expert ranks, and reads these in each way."""
     import megatron_cpu
     import torch
     from transformers_cpu import LiveModel
@@ -32,11 +32,12 @@ def readings(family: str, store: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     megatron_cpu.install()
     import megatron_models as megatron
+    import megatron_training as training
 
     config = CONFIGS[family]
     megatron.start(megatron.TOPOLOGIES["alone"], 0, store)
     model = megatron.build(config, megatron.TOPOLOGIES["alone"], experts="grouped")
-    megatron.train(model, 4, vocabulary=config["vocab_size"], seed=0)
+    training.train(model, 4, vocabulary=config["vocab_size"], seed=0)
     batches = token_batches(config)
     ranks = [rank_tensors(model, config, rank) for rank in range(RANKS)]
     live = LiveModel(config)
@@ -53,7 +54,7 @@ def readings(family: str, store: str) -> dict[str, Any]:
 
 
 def rank_tensors(model: Any, config: dict[str, Any], rank: int) -> dict[str, Any]:
-    """What an expert rank of four holds: its experts' bytes lie together, the declared shape is [h, experts x 2 x width]."""
+    """What one of four expert ranks holds: its experts' bytes together, declared as [h, experts x 2 x width]."""
     hidden, experts = config["hidden_size"], experts_of(config)
     held = {}
     for name, tensor in model.state_dict().items():
@@ -84,7 +85,7 @@ def convert(config: dict[str, Any], ranks: list[dict[str, Any]], live: Any) -> N
 
 
 def read_wrongly(config: dict[str, Any], ranks: list[dict[str, Any]], live: Any, how: str) -> bool:
-    """Writes the first projections of all experts of the live model as the mistake would; True if no number was lost."""
+    """Writes the first projections of the live model's experts as the mistake would; True if no number was lost."""
     import torch
 
     hidden, experts = config["hidden_size"], experts_of(config)
@@ -105,7 +106,8 @@ def first_projections(config: dict[str, Any], live: Any) -> dict[str, Any]:
     """{Megatron's name of the grouped tensor: the live module's fused tensor}, of the model and its draft."""
     sparse = [layer for layer, kind in enumerate(sparse_layers_of(config)) if kind]
     found = {
-        f"decoder.layers.{n}.mlp.experts.weight1": live.model.model.layers[n].mlp.experts.gate_up_proj.data for n in sparse
+        f"decoder.layers.{n}.mlp.experts.weight1": live.model.model.layers[n].mlp.experts.gate_up_proj.data
+        for n in sparse
     }
     if draft_layers_of(config):
         found["mtp.layers.0.transformer_layer.mlp.experts.weight1"] = live.draft.mlp.experts.gate_up_proj.data

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models of four families, each a Hugging Face config as a plain dict: the one description that both peers build from.
+"""Small models of four families, each a Hugging Face config as a plain dict: both peers build from it.
 
-Sizes that say nothing are wanted: twice an expert's width equals the hidden size, and so do the rows of all query heads, so that
-no reader can tell a layout from a shape. `rms_norm_eps` is 1e-6 because transformers 5.24 fixes that value in the latent norms of
-GLM-4.7-Flash whatever its config says.
+Sizes that say nothing are wanted: twice an expert's width equals the hidden size, and so do the rows of all query
+heads, so that no reader can tell a layout from a shape. `rms_norm_eps` is 1e-6 because transformers 5.24 fixes that
+value in the latent norms of GLM-4.7-Flash whatever its config says.
 """
 
 from __future__ import annotations

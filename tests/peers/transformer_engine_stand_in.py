@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for the few TransformerEngine layers under Megatron-Core's wrappers, in plain torch, so that its layer specs build on a CPU.
+"""A stand-in, in plain torch, for the few TransformerEngine layers under Megatron-Core's wrappers.
 
-What it settles: the names, shapes and shards that Megatron's own wrapper classes (TELinear, TELayerNormColumnParallelLinear,
-TEGroupedLinear, ...) give to parameters `weight`, `layer_norm_weight` and `weight{i}`. What it cannot settle: anything that real
-TransformerEngine kernels do. It says version 1.12, the newest that needs none of the operation-based API.
+With it Megatron's layer specs of that kind build on a CPU. What it settles: the shapes and shards that Megatron's own
+wrapper classes (TELinear, TELayerNormColumnParallelLinear, TEGroupedLinear, ...) give to `weight`, `layer_norm_weight`
+and `weight{i}`. What it cannot settle: these names themselves, which are TransformerEngine's, and anything that its
+kernels do. It says version 1.12, the newest that needs none of the operation-based API.
 """
 
 from __future__ import annotations
@@ -92,7 +93,14 @@ class GroupedLinear(torch.nn.Module):
     """`weight0` ... of one shape, each an allocation of its own; the rows of expert i times weight i."""
 
     def __init__(
-        self, num_gemms: int, in_features: int, out_features: int, *, parallel_mode: str | None, tp_size: int, **_ignored: Any
+        self,
+        num_gemms: int,
+        in_features: int,
+        out_features: int,
+        *,
+        parallel_mode: str | None,
+        tp_size: int,
+        **_ignored: Any,
     ) -> None:
         super().__init__()
         self.num_gemms = num_gemms
@@ -109,11 +117,15 @@ class GroupedLinear(torch.nn.Module):
 class DotProductAttention(torch.nn.Module):
     """Causal attention over [position, batch, head, channel]."""
 
-    def __init__(self, num_attention_heads: int, kv_channels: Any, *, softmax_scale: float | None = None, **_ignored: Any) -> None:
+    def __init__(
+        self, num_attention_heads: int, kv_channels: Any, *, softmax_scale: float | None = None, **_ignored: Any
+    ) -> None:
         super().__init__()
         self.softmax_scale = softmax_scale
 
-    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_mask: Any, **_options: Any) -> torch.Tensor:
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_mask: Any, **_options: Any
+    ) -> torch.Tensor:
         repeats = query.shape[2] // key.shape[2]
         q, k, v = query, key.repeat_interleave(repeats, 2), value.repeat_interleave(repeats, 2)
         scale = self.softmax_scale or query.shape[-1] ** -0.5

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The judge: real transformers models built from the same config, their live tensors, and their logits.
 
-transformers 5.24 has no multi-token prediction layer for these families. Its block is therefore layer L of a real model with one
-layer more, and the four tensors around it (`enorm`, `hnorm`, `eh_proj`, `shared_head.norm`) are applied here.
+transformers 5.24 has no multi-token prediction layer for these families. Its block is therefore layer L of a real model
+with one layer more, and the tensors around it (`enorm`, `hnorm`, `eh_proj`, `shared_head.norm`) are applied here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tiny_models import draft_layers_of
 
 
 class LiveModel:
-    """A transformers model with, where the family has one, the parts of a draft; every weight is NaN until somebody writes it."""
+    """A transformers model and, where the family has one, the parts of a draft; NaN everywhere until it is written."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -48,7 +48,7 @@ class LiveModel:
         return found
 
     def _extra_tensors(self) -> dict[str, torch.Tensor]:
-        """What published checkpoints hold around the block of a draft, its own copies of the embedding and the head included."""
+        """What checkpoints hold around the block of a draft, copies of the embedding and the head included."""
         hidden, vocabulary = self.config["hidden_size"], self.config["vocab_size"]
         shapes = {
             "enorm.weight": (hidden,),

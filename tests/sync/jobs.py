@@ -7,8 +7,8 @@ import os
 import signal
 from typing import Any
 
-import toy
 import torch
+import toy
 
 import layout_kernels as lk
 from layout_kernels.sync import WeightReceiver, WeightSender, connect

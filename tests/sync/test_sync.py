@@ -24,7 +24,8 @@ def join(
 
 
 def sync_all(workers: Workers, names: list[str], version: int, **options: Any) -> dict[str, Any]:
-    return {name: answer.get() for name, answer in workers.run({n: (jobs.sync, version, options) for n in names}).items()}
+    answers = workers.run({name: (jobs.sync, version, options) for name in names})
+    return {name: answer.get() for name, answer in answers.items()}
 
 
 @pytest.mark.parametrize("bucket_bytes", [64, 200, 1024, None])
@@ -65,7 +66,7 @@ def test_verify_finds_replicas_that_differ(workers: Workers) -> None:
     workers.run({"trainer 1": (jobs.change_replica, "layer.norm")})["trainer 1"].get()
     answers = workers.run({name: (jobs.sync_as_it_is, 2, {"verify": True}) for name in names})
     for answer in answers.values():
-        assert answer.message == "'layer.norm' is a replica on trainer 0 and trainer 1, but their bytes differ (nothing was written)"
+        assert answer.message.startswith("'layer.norm' is a replica on trainer 0 and trainer 1, but their bytes differ")
     assert workers.run({"rollout 0": (jobs.told_state,)})["rollout 0"].get().version == 1
     sync_all(workers, names, 3, verify=True)
 

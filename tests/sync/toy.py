@@ -122,7 +122,7 @@ def expected(rank: int, step: int) -> dict[str, torch.Tensor]:
     model = whole(step)
     groups, inner, rows = GROUPS // 2, INNER // 2, PADDED // 2
     mine = model["qkv"][rank * groups : (rank + 1) * groups]
-    parts = [mine[:, :QUERIES].reshape(-1, HIDDEN), mine[:, QUERIES].reshape(-1, HIDDEN), mine[:, QUERIES + 1].reshape(-1, HIDDEN)]
+    parts = [part.reshape(-1, HIDDEN) for part in (mine[:, :QUERIES], mine[:, QUERIES], mine[:, QUERIES + 1])]
     embed = torch.cat([model["embed"], torch.zeros(PADDED - VOCAB, HIDDEN, dtype=BF16)])
     return {
         "qkv_proj": torch.cat(parts),
