@@ -150,8 +150,9 @@ __attribute__((target("avx2,f16c"))) void cast_vectors(char* target, const char*
   int64_t i = 0;
   if (target_stride == to_size && source_stride == from_size)
     for (; i + 8 <= count; i += 8) narrow8(To{}, target + i * to_size, widen8(From{}, source + i * from_size));
-  cast_numbers<From, To>(target + i * target_stride, source + i * source_stride, count - i, target_stride,
-                         source_stride);
+  if (i < count)
+    cast_numbers<From, To>(target + i * target_stride, source + i * source_stride, count - i, target_stride,
+                           source_stride);
 }
 
 #undef LK_TARGET

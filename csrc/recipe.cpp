@@ -143,8 +143,8 @@ Chain take_chain(const Digit& first, Digits& rest, Seen seen) {
 }
 
 WriteLines best_line_writer(const Recipe& recipe) {
-  const int64_t unit = recipe.source_unit;
-  const bool contiguous = recipe.across.near() == unit && recipe.down.near() == recipe.target_unit;
+  const int64_t unit = recipe.target_unit;
+  const bool contiguous = recipe.across.near() == recipe.source_unit && recipe.down.near() == unit;
   return contiguous && unit <= 16 && (unit & (unit - 1)) == 0 ? line_writers(unit).back() : nullptr;
 }
 
@@ -159,13 +159,12 @@ void make_tiles(Recipe& recipe, Digits digits, size_t across) {
   recipe.outer = digits;
   recipe.target_steps = recipe.across.far_steps();
   for (const Digit& digit : digits) recipe.target_steps |= digit.target;
-  const int64_t tile = std::max<int64_t>(1, line / recipe.source_unit);
-  recipe.strip = std::max(tile, line / recipe.target_unit);
+  recipe.strip = std::max<int64_t>(1, line / recipe.target_unit);
   recipe.write_lines = best_line_writer(recipe);
   const int64_t length = recipe.across.length();
   const bool whole_lines = recipe.target_steps % line == 0;
   const int64_t pieces = ceil_divide(length * recipe.source_unit, whole_lines ? long_segment : short_segment);
-  recipe.segment = ceil_divide(ceil_divide(length, pieces), tile) * tile;
+  recipe.segment = ceil_divide(ceil_divide(length, pieces), recipe.strip) * recipe.strip;
 }
 
 Recipe choose(const Shape& shape) {

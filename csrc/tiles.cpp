@@ -44,15 +44,19 @@ void copy_row(char* target, const char* from, int64_t nbytes) {
 }
 
 // Source rows are often a power of two apart and then compete for the same few places in the caches. So each line
-// is read once, and whole, into a tile that lies together; meanwhile the next tile is fetched. In bytes.
-void stage(char* tile, const char* const* rows, int64_t height, int64_t offset, int64_t width, bool more) {
+// is read once, and whole, into a tile that lies together; meanwhile the next tile is fetched. A cast is done here.
+void stage(const Recipe& recipe, char* tile, const char* const* rows, int64_t height, int64_t across, int64_t width,
+           bool more) {
+  const int64_t nbytes = width * recipe.source_unit;
   for (int64_t j = 0; j < height; ++j, tile += tile_row) {
-    const char* row = rows[j] + offset;
-    if (more) __builtin_prefetch(row + tile_row);
-    if (width == tile_row)
+    const char* row = rows[j] + across * recipe.source_unit;
+    if (more) __builtin_prefetch(row + nbytes);
+    if (recipe.cast)
+      recipe.cast_row(tile, row, width, recipe.target_unit, recipe.source_unit);
+    else if (nbytes == tile_row)
       std::memcpy(tile, row, tile_row);
     else
-      copy_row(tile, row, width);
+      copy_row(tile, row, nbytes);
   }
 }
 
@@ -63,23 +67,14 @@ enum class Way { lines, streamed_lines, rows, streamed_rows };
 Way way_out(const Work& work, const Strip& strip, int64_t nbytes) {
   const Recipe& recipe = *work.recipe;
   const bool side_by_side = recipe.across.linear() && recipe.across.far_step() == nbytes && nbytes % 16 == 0;
-  const int64_t grain = nbytes % cache_line == 0 ? cache_line : 16;
+  const int64_t grain = nbytes == cache_line ? cache_line : 16;
   const bool streaming =
       work.streaming && recipe.target_steps % grain == 0 && misalignment(strip.target, grain) == 0;
-  if (nbytes % cache_line == 0) return streaming ? Way::streamed_lines : Way::lines;
+  if (nbytes == cache_line) return streaming ? Way::streamed_lines : Way::lines;
   return streaming && side_by_side ? Way::streamed_rows : Way::rows;
 }
 
-void write_columns(Way way, char* const* to, const char* columns, int64_t pitch, int64_t width, int64_t nbytes) {
-  const bool streaming = way == Way::streamed_rows || way == Way::streamed_lines;
-  for (int64_t i = 0; i < width; ++i, columns += pitch)
-    if (streaming)
-      stream_vectors(to[i], columns, nbytes);
-    else
-      copy_row(to[i], columns, nbytes);
-}
-
-// A tile of 64 bytes by 64 bytes, and where its columns go.
+// A tile of 64 by 64 bytes in the target's units, and where its columns go.
 template <int size>
 struct Tile {
   static constexpr int64_t side = cache_line / size;
@@ -94,59 +89,34 @@ struct Tile {
   }
 };
 
-// Calls `body(strip, rows, across, width)` for every tile: the addresses of its source rows, its first column and
-// how many there are.
-template <int size, int64_t most_rows, typename Body>
-void for_each_tile(const Work& work, char** to, Body&& body) {
-  constexpr int64_t side = cache_line / size;
-  const Recipe& recipe = *work.recipe;
-  for_each_strip(work, [&](const Strip& strip) {
-    const char* rows[most_rows];
-    for (int64_t j = 0; j < strip.height; ++j) rows[j] = strip.source + recipe.down.far(strip.down + j);
-    for (int64_t across = strip.across; across < strip.across_end; across += side) {
-      const int64_t width = std::min(side, strip.across_end - across);
-      for (int64_t i = 0; i < width; ++i) to[i] = strip.target + recipe.across.far(across + i);
-      body(strip, rows, across, width);
-    }
-  });
+template <int size>
+void write_tile(const Recipe& recipe, const Tile<size>& tile, Way way, int64_t width, int64_t nbytes) {
+  if (way == Way::lines || way == Way::streamed_lines)
+    return recipe.write_lines(tile.to, tile.staged, tile_row, width, way == Way::streamed_lines);
+  recipe.write_lines(tile.buffered, tile.staged, tile_row, width, false);
+  for (int64_t i = 0; i < width; ++i)
+    if (way == Way::streamed_rows)
+      stream_vectors(tile.to[i], tile.buffered[i], nbytes);
+    else
+      copy_row(tile.to[i], tile.buffered[i], nbytes);
 }
 
 template <int size>
 void vector_tiles(const Work& work) {
-  const WriteLines write_lines = work.recipe->write_lines;
-  Tile<size> tile;
-  for_each_tile<size, Tile<size>::side>(
-      work, tile.to, [&](const Strip& strip, const char* const* rows, int64_t across, int64_t width) {
-        const int64_t nbytes = strip.height * size;
-        const Way way = way_out(work, strip, nbytes);
-        stage(tile.staged, rows, strip.height, across * size, width * size, across + width < strip.across_end);
-        if (way == Way::lines || way == Way::streamed_lines)
-          return write_lines(tile.to, tile.staged, tile_row, width, way == Way::streamed_lines);
-        write_lines(tile.buffered, tile.staged, tile_row, width, false);
-        write_columns(way, tile.to, tile.columns, tile_row, width, nbytes);
-      });
-}
-
-// The strip is as high as fills a line on the side of the smaller numbers: two tiles high for float32 to bfloat16.
-template <int size>
-void cast_tiles(const Work& work) {
-  constexpr int64_t side = cache_line / size, most_rows = 32, pitch = 2 * cache_line;
+  constexpr int64_t side = Tile<size>::side;
   const Recipe& recipe = *work.recipe;
-  const int64_t unit = recipe.target_unit;
   Tile<size> tile;
-  alignas(cache_line) char cast[side * pitch];
-  for_each_tile<size, most_rows>(
-      work, tile.to, [&](const Strip& strip, const char* const* rows, int64_t across, int64_t width) {
-        for (int64_t down = 0; down < strip.height; down += side) {
-          const int64_t height = std::min(side, strip.height - down);
-          stage(tile.staged, rows + down, height, across * size, width * size, across + width < strip.across_end);
-          recipe.write_lines(tile.buffered, tile.staged, tile_row, width, false);
-          for (int64_t i = 0; i < width; ++i)
-            recipe.cast_row(cast + i * pitch + down * unit, tile.buffered[i], height, unit, size);
-        }
-        const int64_t nbytes = strip.height * unit;
-        write_columns(way_out(work, strip, nbytes), tile.to, cast, pitch, width, nbytes);
-      });
+  for_each_strip(work, [&](const Strip& strip) {
+    const char* rows[side];
+    for (int64_t j = 0; j < strip.height; ++j) rows[j] = strip.source + recipe.down.far(strip.down + j);
+    const Way way = way_out(work, strip, strip.height * size);
+    for (int64_t across = strip.across; across < strip.across_end; across += side) {
+      const int64_t width = std::min(side, strip.across_end - across);
+      for (int64_t i = 0; i < width; ++i) tile.to[i] = strip.target + recipe.across.far(across + i);
+      stage(recipe, tile.staged, rows, strip.height, across, width, across + width < strip.across_end);
+      write_tile(recipe, tile, way, width, strip.height * size);
+    }
+  });
 }
 
 // Any strides and any unit: element by element, still tile by tile.
@@ -173,9 +143,7 @@ bool units_fill_lines(const Work& work) {
 
 void run_tiles(const Work& work) noexcept {
   const Recipe& recipe = *work.recipe;
-  if (recipe.write_lines != nullptr && recipe.cast)
-    return recipe.source_unit == 2 ? cast_tiles<2>(work) : cast_tiles<4>(work);
-  if (recipe.write_lines != nullptr) switch (recipe.source_unit) {
+  if (recipe.write_lines != nullptr) switch (recipe.target_unit) {
       case 1: return vector_tiles<1>(work);
       case 2: return vector_tiles<2>(work);
       case 4: return vector_tiles<4>(work);

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ class Bounded:
         self._seconds = seconds
         self._stuck = False
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        weakref.finalize(self, self._calls.put, None)  # lets the thread end
         threading.Thread(target=_serve, args=(self._calls,), daemon=True, name="layout-kernels-store").start()
 
     def __call__(self, function: Callable[..., Result], *arguments: Any) -> Result:
@@ -45,10 +47,6 @@ class Bounded:
         """A call whose result nobody waits for; an error of its own is met again by the next call that counts."""
         if not self._stuck:
             self._calls.put((function, arguments, queue.SimpleQueue()))
-
-    def close(self) -> None:
-        """Lets the thread end, after the calls given to it."""
-        self._calls.put(None)
 
 
 def _serve(calls: queue.SimpleQueue[Any]) -> None:

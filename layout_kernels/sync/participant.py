@@ -37,7 +37,7 @@ class Participant(ABC):
         backend: str,
     ) -> None:
         self.specs = dict(specs)
-        self.tensors = {name: tensor.detach() for name, tensor in tensors.items()}
+        self.tensors = dict(tensors)
         self.channel = channel
         self._options = dict(options)
         self._verify = verify
@@ -116,6 +116,10 @@ class Participant(ABC):
 
         return RunningSync(run, self._progress)
 
+    def abort(self, reason: str = "aborted by the caller") -> None:
+        """Ends a sync that is under way, on all ranks; any thread may call it. The next sync connects again."""
+        self.channel.abort(reason)
+
     def attach(self, channel: Channel) -> None:
         """Goes on with another channel, keeping the tensors and, on a receiver, what is known of them."""
         self.channel = channel
@@ -150,6 +154,8 @@ class Participant(ABC):
         return proving
 
     def _say_version(self, version: int | None, verify: bool) -> list[dict[str, Any]]:
+        if self._agreement is not None and self._moved_tensor():
+            self._forget()  # its addresses are bound: all agree anew, which the report shows as time to plan
         said = {
             "version": repr(version),
             "agreed": self._agreement.digest if self._agreement else "",
@@ -171,11 +177,10 @@ class Participant(ABC):
         """Why this rank cannot take part, or nothing."""
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             return f"version {version!r}: a whole number was wanted"
-        if self._agreement is not None:
-            for (name, tensor), pointer in zip(self.tensors.items(), self._pointers, strict=True):
-                if tensor.data_ptr() != pointer:
-                    return f"tensor {name!r} has moved since the agreement; the next sync agrees anew"
         return ""
+
+    def _moved_tensor(self) -> bool:
+        return [tensor.data_ptr() for tensor in self.tensors.values()] != self._pointers
 
     def _agree(self) -> None:
         self._forget()

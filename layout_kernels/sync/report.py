@@ -29,7 +29,7 @@ class SyncReport:
     launches : int
         Calls of a backend's kernel.
     extra_bytes : int
-        Buffers and tables that the sync holds beside the weights.
+        Buffers that the sync holds beside the weights: two buckets at most, and a third to verify on a receiver.
     tensors, buckets : int
         How many of each this rank sent or filled.
     verified : bool

@@ -86,7 +86,7 @@ class WeightSender(Participant):
     def _parcel(self, number: int, bucket: Bucket, buffer: torch.Tensor | None) -> _Parcel:
         if buffer is None:
             entry = bucket.entries[0]
-            flat = self.tensors[entry.name].view(-1)[entry.start : entry.stop]
+            flat = self.tensors[entry.name].detach().view(-1)[entry.start : entry.stop]
             return _Parcel(number, bucket, flat.view(torch.uint8), None)
         plan = gather_plan(self.tensors, bucket.entries)
         named: dict[Hashable, torch.Tensor] = {entry.name: self.tensors[entry.name] for entry in bucket.entries}

@@ -15,21 +15,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import transformer_engine_stand_in
 
 
-def prepare() -> None:
+def prepare(*, transformer_engine: bool = False) -> None:
     """What must stand before the first import of `megatron`; changes no module of torch or transformers."""
     os.environ["TORCHDYNAMO_DISABLE"] = "1"  # Megatron compiles its activation functions: 20 seconds a process
     _provide_grouped_matmul()
+    if transformer_engine:
+        transformer_engine_stand_in.install()
 
 
 def install(*, transformer_engine: bool = False) -> None:
     """Make this process able to run Megatron-Core on a CPU; `transformer_engine` adds the stand-in for its layers."""
-    prepare()
-    if transformer_engine:
-        import transformer_engine_stand_in
-
-        transformer_engine_stand_in.install()
+    prepare(transformer_engine=transformer_engine)
     _name_the_cpu_as_the_current_device()
     _replace_random_state_tracker()
     _route_without_transformer_engine()

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run functions in processes of their own, with one time limit for all: the caller gets an answer in time, always."""
+"""Run functions in processes of their own, with one time limit for all: the caller gets an answer in time, always.
+
+Importing the peers takes seconds, so a host process imports them once and forks every worker. There are two hosts, since
+Megatron-Core decides at import whether TransformerEngine is there.
+"""
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
+import importlib
 import multiprocessing
 import os
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 HERE = str(Path(__file__).parent)
+HOST_STARTS = 120  # seconds for the imports of a host, on a busy machine
 
 
 @dataclass(frozen=True)
@@ -32,47 +39,85 @@ class WorkerError(AssertionError):
     """A process raised, died or ran out of time; the message names it and shows what it said."""
 
 
-def run(workers: list[Worker], logs: Path, *, seconds: float = 120, fresh: bool = False) -> dict[str, Any]:
+def run(workers: list[Worker], logs: Path, *, seconds: float = 120, transformer_engine: bool = False) -> dict[str, Any]:
     """{name: result} of all workers; `WorkerError` after the first failure or the time limit. No process is left.
 
     Parameters
     ----------
     logs : where each process writes what it prints, and its stack if it runs out of time
-    fresh : start new interpreters instead of forks of one that has imported the peers already
+    transformer_engine : with the stand-in for TransformerEngine in place when Megatron-Core is imported
     """
-    context = multiprocessing.get_context("spawn" if fresh else "forkserver")
-    os.environ["PYTHONPATH"] = os.pathsep.join([HERE, *sys.path])
-    if not fresh:
-        context.set_forkserver_preload(["preload"])
+    host = _host("preload_transformer_engine" if transformer_engine else "preload")
+    host.send((workers, logs, seconds))
+    if not host.poll(HOST_STARTS + seconds + 30):
+        raise WorkerError(f"the host of {[worker.name for worker in workers]} does not answer")
+    succeeded, answer = host.recv()
+    if not succeeded:
+        raise WorkerError(answer)
+    return answer  # type: ignore[no-any-return]
+
+
+_hosts: dict[str, Connection] = {}
+
+
+def _host(preload: str) -> Connection:
+    """The pipe to a host that has imported `preload`."""
+    if preload not in _hosts:
+        os.environ["PYTHONPATH"] = os.pathsep.join([HERE, *filter(None, sys.path)])
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, preload))
+        process.start()
+        theirs.close()
+        _hosts[preload] = ours  # type: ignore[assignment]
+        atexit.register(process.kill)
+    return _hosts[preload]
+
+
+def _serve(pipe: Connection, preload: str) -> None:
+    """The life of a host: it ends with the process that started it, and its workers end by themselves in time."""
+    importlib.import_module(preload)
+    while True:
+        try:
+            workers, logs, seconds = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, _fork(workers, logs, seconds)))
+        except WorkerError as error:
+            pipe.send((False, str(error)))
+
+
+def _fork(workers: list[Worker], logs: Path, seconds: float) -> dict[str, Any]:
+    context = multiprocessing.get_context("fork")
     processes, pipes = [], {}
     for worker in workers:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(
-            target=_work, args=(worker, theirs, logs / f"{worker.name}.log", seconds), daemon=True
-        )
+        log = logs / f"{worker.name}.log"
+        process = context.Process(target=_work, args=(worker, theirs, log, seconds), daemon=True)
         process.start()
         theirs.close()
         processes.append(process)
         pipes[ours] = worker.name
     try:
-        return _collect(pipes, logs, time.monotonic() + seconds)
+        return _collect(pipes, logs, time.monotonic() + seconds + 10)
     finally:
         for process in processes:
             process.kill()
             process.join()
 
 
-def _collect(pipes: dict[Connection, str], logs: Path, deadline: float) -> dict[str, Any]:
+def _collect(pipes: dict[Any, str], logs: Path, deadline: float) -> dict[str, Any]:
     results: dict[str, Any] = {}
     while len(results) < len(pipes):
         missing = {pipe: name for pipe, name in pipes.items() if name not in results}
-        ready = wait(list(missing), timeout=max(0.0, deadline - time.monotonic()))
+        ready: list[Any] = wait(list(missing), timeout=max(0.0, deadline - time.monotonic()))
         if not ready:
             raise WorkerError(f"no answer in time from {sorted(missing.values())}" + _said(logs, missing.values()))
         for pipe in ready:
-            name = missing[pipe]  # type: ignore[index]
+            name = missing[pipe]
             try:
-                succeeded, results[name] = pipe.recv()  # type: ignore[union-attr]
+                succeeded, results[name] = pipe.recv()
             except EOFError:
                 raise WorkerError(f"{name} ended without an answer" + _said(logs, [name])) from None
             if not succeeded:
@@ -80,7 +125,7 @@ def _collect(pipes: dict[Connection, str], logs: Path, deadline: float) -> dict[
     return results
 
 
-def _said(logs: Path, names: Any) -> str:
+def _said(logs: Path, names: Iterable[str]) -> str:
     found = [(name, logs / f"{name}.log") for name in names]
     return "".join(f"\n--- {name}\n{log.read_text()[-3000:]}" for name, log in found if log.exists())
 
@@ -89,7 +134,7 @@ def _work(worker: Worker, pipe: Connection, log: Path, seconds: float) -> None:
     output = log.open("w")
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
-    faulthandler.dump_traceback_later(max(1.0, seconds - 3), file=output)
+    faulthandler.dump_traceback_later(seconds, file=output, exit=True)
     try:
         pipe.send((True, worker.function(*worker.arguments)))
     except BaseException:  # noqa: BLE001  whatever it is, the other side reports it

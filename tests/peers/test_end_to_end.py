@@ -113,7 +113,7 @@ def answers(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
         for rank in range(2)
     ]
     workers.append(processes.Worker("receiver", receiver, (case, address)))
-    return processes.run(workers, tmp_path, fresh=case[3] == "te")
+    return processes.run(workers, tmp_path, transformer_engine=case[3] == "te")
 
 
 def test_trained_weights_give_the_same_logits(answers: dict[str, Any]) -> None:

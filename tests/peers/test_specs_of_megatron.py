@@ -54,5 +54,5 @@ def test_live_model(case: tuple[str, str, str, str], tmp_path: Path) -> None:
     workers = [
         processes.Worker(f"rank{rank}", compare, (case, rank, f"file://{tmp_path}/store")) for rank in range(world)
     ]
-    counts = processes.run(workers, tmp_path, fresh=case[3] == "te")
+    counts = processes.run(workers, tmp_path, transformer_engine=case[3] == "te")
     assert all(counts.values())

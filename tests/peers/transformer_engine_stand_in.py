@@ -149,6 +149,8 @@ def _no_autocast(*_args: Any, **_fields: Any) -> Any:
 
 def install() -> None:
     """Put the stand-in where `import transformer_engine` finds it; before megatron is imported."""
+    if getattr(sys.modules.get("transformer_engine"), "__version__", None) == VERSION:
+        return
     if any(name.split(".")[0] == "megatron" for name in sys.modules):
         raise RuntimeError("the stand-in for TransformerEngine must be installed before megatron is imported")
     contents: dict[str, dict[str, Any]] = {

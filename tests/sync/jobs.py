@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Any
 
 import torch
 import toy
 
 import layout_kernels as lk
-from layout_kernels.sync import WeightReceiver, WeightSender, connect
+from layout_kernels.sync import Channel, WeightReceiver, WeightSender, connect
 
 State = dict[str, Any]
 
@@ -137,7 +138,106 @@ def drop(state: State, name: str) -> None:
 
 
 def move_tensor(state: State, name: str) -> None:
-    state["tensors"][name] = state["end"].tensors[name] = state["end"].tensors[name].clone()
+    """As an engine or optimizer does that gives a parameter other storage."""
+    state["tensors"][name].data = state["tensors"][name].clone()
+
+
+def abort_at_bucket(state: State, number: int) -> None:
+    end, channel = state["end"], state["channel"]
+
+    def fatal_note(text: str) -> None:
+        if f"bucket {number} of" in text:
+            end.abort("enough of this")
+
+    channel.note = fatal_note
+
+
+def default_group(state: State, address: str, rank: int, world: int) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"tcp://{address}", rank=rank, world_size=world)
+
+
+def leave_default_group(state: State) -> None:
+    torch.distributed.destroy_process_group()
+
+
+class EngineCommunicator:
+    """As an engine's: operations on all ranks, named by ``src`` and ``dst``."""
+
+    def __init__(self) -> None:
+        self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+    def broadcast(self, tensor: torch.Tensor, src: int) -> None:
+        torch.distributed.broadcast(tensor, src)
+
+    def send(self, tensor: torch.Tensor, dst: int) -> None:
+        torch.distributed.send(tensor, dst)
+
+    def recv(self, tensor: torch.Tensor, src: int) -> None:
+        torch.distributed.recv(tensor, src)
+
+
+def join_wrapped(state: State, role: str, rank: int, communicator: bool) -> None:
+    """A channel over the default group; one trainer holds the halves of both of the toy model's."""
+    state["channel"] = Channel.of(EngineCommunicator() if communicator else None, time_limit=20)
+    if role == "trainer":
+        specs, tensors = {}, {}
+        for half in range(2):
+            specs |= {f"{half}.{name}": spec for name, spec in toy.trainer_specs(half).items()}
+            tensors |= {f"{half}.{name}": tensor for name, tensor in toy.trainer_tensors(half, 1).items()}
+        for name in [name for name in specs if name.startswith("1.") and specs[name] in specs_of(specs, "0.")]:
+            del specs[name], tensors[name]
+        state["end"] = WeightSender(specs, tensors, state["channel"], bucket_bytes=1024)
+    else:
+        specs, tensors = toy.rollout_specs(rank), toy.rollout_tensors(rank)
+        state["end"] = WeightReceiver(specs, tensors, state["channel"])
+    state["tensors"], state["rank"], state["role"] = tensors, rank, role
+
+
+def specs_of(specs: dict[str, Any], prefix: str) -> list[Any]:
+    return [spec for name, spec in specs.items() if name.startswith(prefix)]
+
+
+def sync_wrapped(state: State) -> None:
+    state["end"].sync(1, verify=True)
+    if state["role"] == "rollout":
+        assert not toy.differences(state["tensors"], toy.expected(state["rank"], 1))
+
+
+def use_channel(state: State, address: str, role: str, rank: int) -> dict[str, Any]:
+    """Every operation of a channel among two trainers and one rollout."""
+    channel = connect(address, role=role, rank=rank, world=2 if role == "trainer" else 1, time_limit=20)
+    names = [channel.name(other) for other in range(channel.size)]
+    everyone, pair = torch.full((1000,), channel.rank), torch.full((10,), channel.rank)
+    channel.broadcast(everyone, 2)
+    if channel.rank != 1:
+        channel.broadcast(pair, 0, (0, 2))
+    token = torch.tensor([channel.rank])
+    if channel.rank == 0:
+        channel.send(token, 1)
+    elif channel.rank == 1:
+        channel.recv(token, 0)
+    channel.barrier()
+    long = bytes([channel.rank]) * (9 << 20)
+    heard = channel.exchange(long) if channel.rank == 1 else channel.exchange(b"%d" % channel.rank)
+    channel.close()
+    return {
+        "names": names,
+        "everyone": set(everyone.tolist()),
+        "pair": set(pair.tolist()),
+        "token": int(token),
+        "heard": [len(blob) for blob in heard],
+        "initialised": torch.distributed.is_initialized(),
+    }
+
+
+def many_syncs(state: State, count: int) -> tuple[int, int]:
+    """The growth of open files and threads over so many syncs."""
+    end = state["end"]
+    end.sync(1)
+    files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for version in range(2, count + 2):
+        end.sync(version)
+    return len(os.listdir("/proc/self/fd")) - files, threading.active_count() - threads
 
 
 def check_state(state: State, before: int, after: int) -> None:

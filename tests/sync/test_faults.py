@@ -76,11 +76,23 @@ def test_versions_that_differ_are_refused(workers: Workers) -> None:
     sync_all(workers, names, 3)
 
 
-def test_a_tensor_that_moved_is_refused_and_then_taken_in(workers: Workers) -> None:
+@pytest.mark.parametrize(("rank", "name"), [("trainer 1", "layer.norm"), ("rollout 0", "w13")])
+def test_a_tensor_that_moved_is_bound_again(workers: Workers, rank: str, name: str) -> None:
     names = join(workers, limit=LIMIT)
     sync_all(workers, names, 1)
-    workers.run({"trainer 0": (jobs.move_tensor, "layer.norm")})["trainer 0"].get()
-    assert all("trainer 0: tensor 'layer.norm' has moved" in message for message in refused(workers, names, 2))
+    assert sync_all(workers, names, 2)[rank]["stages"].get("plan") is None
+    workers.run({rank: (jobs.move_tensor, name)})[rank].get()
+    assert sync_all(workers, names, 3)[rank]["stages"]["plan"] > 0
+
+
+def test_abort_on_one_rank_ends_the_sync_on_all(workers: Workers) -> None:
+    names = join(workers, limit=LIMIT, bucket_bytes=512)
+    sync_all(workers, names, 1)
+    workers.run({"rollout 0": (jobs.abort_at_bucket, 2)})["rollout 0"].get()
+    answers = workers.run({name: (jobs.sync, 2) for name in names})
+    for answer in answers.values():
+        assert "enough of this" in answer.message
+        assert answer.seconds < LIMIT / 2
     sync_all(workers, names, 2)
 
 

@@ -79,3 +79,9 @@ def test_verify_finds_bytes_that_changed(workers: Workers) -> None:
     state = workers.run({"rollout 1": (jobs.told_state,)})["rollout 1"].get()
     assert not state.whole
     assert state.torn
+
+
+def test_many_syncs_leave_nothing_behind(workers: Workers) -> None:
+    names = join(workers, bucket_bytes=1024)
+    answers = workers.run({name: (jobs.many_syncs, 30) for name in names})
+    assert {name: answer.get() for name, answer in answers.items()} == dict.fromkeys(names, (0, 0))
