@@ -31,7 +31,8 @@ struct BFloat16 {
   using Bits = uint16_t;
   static uint32_t widen(uint16_t bits) { return quieted(static_cast<uint32_t>(bits) << 16); }
   static uint16_t narrow(uint32_t bits) {
-    const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);  // carries into the exponent, up to infinity
+    const uint32_t rounded =
+        bits + 0x7fffu + ((bits >> 16) & 1u);  // carries into the exponent, up to infinity
     return static_cast<uint16_t>(((bits & magnitude) > infinity ? bits | quiet : rounded) >> 16);
   }
 };
@@ -54,9 +55,10 @@ struct Float16 {
   static uint32_t widen(uint16_t half) {
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
     const uint32_t shifted = static_cast<uint32_t>(half & 0x7fffu) << 13;
-    const uint32_t normal = shifted + (112u << 23);                            // the exponents' biases differ by 112
-    const uint32_t special = shifted | infinity;                               // infinity and NaN
-    const uint32_t small = as_bits(static_cast<float>(half & 0x3ffu) * 0x1p-24f);  // subnormal: exact in float32
+    const uint32_t normal = shifted + (112u << 23);  // the exponents' biases differ by 112
+    const uint32_t special = shifted | infinity;     // infinity and NaN
+    const uint32_t small =
+        as_bits(static_cast<float>(half & 0x3ffu) * 0x1p-24f);  // subnormal: exact in float32
     const uint32_t exponent = half & 0x7c00u;
     return sign | quieted(exponent == 0x7c00u ? special : exponent == 0 ? small : normal);
   }
@@ -65,7 +67,8 @@ struct Float16 {
     const uint32_t sign = (bits >> 16) & 0x8000u;
     const uint32_t size = bits & magnitude;
     const uint32_t normal = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
-    // Adding 0.5 leaves multiples of 2**-24, the step of subnormals, in the low bits, rounded by the addition.
+    // Adding 0.5 leaves multiples of 2**-24, the step of subnormals, in the low bits, rounded by the
+    // addition.
     const uint32_t small = as_bits(as_float(size < 0x38800000u ? size : 0u) + 0.5f) - 0x3f000000u;
     const uint32_t special = size > infinity ? 0x7e00u | ((size >> 13) & 0x3ffu) : 0x7c00u;
     // From 65520 on the nearest float16 is infinity.
@@ -82,12 +85,14 @@ void cast_one(char* target, const char* source) {
 }
 
 template <typename From, typename To>
-void cast_numbers(char* target, const char* source, int64_t count, int64_t target_stride, int64_t source_stride) {
+void cast_numbers(char* target, const char* source, int64_t count, int64_t target_stride,
+                  int64_t source_stride) {
   constexpr int64_t from_size = sizeof(typename From::Bits), to_size = sizeof(typename To::Bits);
   if (target_stride == to_size && source_stride == from_size)
     for (int64_t i = 0; i < count; ++i) cast_one<From, To>(target + i * to_size, source + i * from_size);
   else
-    for (int64_t i = 0; i < count; ++i) cast_one<From, To>(target + i * target_stride, source + i * source_stride);
+    for (int64_t i = 0; i < count; ++i)
+      cast_one<From, To>(target + i * target_stride, source + i * source_stride);
 }
 
 using Rows = const CastRow[9];
@@ -135,7 +140,8 @@ LK_TARGET void narrow8(BFloat16, char* to, __m256i bits) {
 }
 
 LK_TARGET void narrow8(Float16, char* to, __m256i bits) {
-  const __m128i half = _mm256_cvtps_ph(_mm256_castsi256_ps(bits), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m128i half =
+      _mm256_cvtps_ph(_mm256_castsi256_ps(bits), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), half);
 }
 
@@ -149,7 +155,8 @@ __attribute__((target("avx2,f16c"))) void cast_vectors(char* target, const char*
   constexpr int64_t from_size = sizeof(typename From::Bits), to_size = sizeof(typename To::Bits);
   int64_t i = 0;
   if (target_stride == to_size && source_stride == from_size)
-    for (; i + 8 <= count; i += 8) narrow8(To{}, target + i * to_size, widen8(From{}, source + i * from_size));
+    for (; i + 8 <= count; i += 8)
+      narrow8(To{}, target + i * to_size, widen8(From{}, source + i * from_size));
   if (i < count)
     cast_numbers<From, To>(target + i * target_stride, source + i * source_stride, count - i, target_stride,
                            source_stride);
@@ -169,7 +176,8 @@ constexpr Rows vector_rows = {
 std::vector<CastRow> cast_rows(Cast cast) {
   std::vector<CastRow> rows{plain_rows[cast.code - 1]};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) rows.push_back(vector_rows[cast.code - 1]);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+    rows.push_back(vector_rows[cast.code - 1]);
 #endif
   return rows;
 }

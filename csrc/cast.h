@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts between bfloat16, float16 and float32: rounded once, to nearest even. A NaN stays one: it keeps its sign
-// and the top of its payload, and becomes quiet.
+// Casts between bfloat16, float16 and float32: rounded once, to nearest even. A NaN stays one: it keeps its
+// sign and the top of its payload, and becomes quiet.
 #pragma once
 
 #include <cstdint>

@@ -42,12 +42,18 @@ void copy_ends(char* target, const char* source, int64_t nbytes) {
 }
 
 inline void copy_few(char* target, const char* source, int64_t nbytes) {
-  if (nbytes > 32) std::memcpy(target, source, static_cast<size_t>(nbytes));
-  else if (nbytes >= 16) copy_ends<Vector>(target, source, nbytes);
-  else if (nbytes >= 8) copy_ends<uint64_t>(target, source, nbytes);
-  else if (nbytes >= 4) copy_ends<uint32_t>(target, source, nbytes);
-  else if (nbytes >= 2) copy_ends<uint16_t>(target, source, nbytes);
-  else if (nbytes == 1) *target = *source;
+  if (nbytes > 32)
+    std::memcpy(target, source, static_cast<size_t>(nbytes));
+  else if (nbytes >= 16)
+    copy_ends<Vector>(target, source, nbytes);
+  else if (nbytes >= 8)
+    copy_ends<uint64_t>(target, source, nbytes);
+  else if (nbytes >= 4)
+    copy_ends<uint32_t>(target, source, nbytes);
+  else if (nbytes >= 2)
+    copy_ends<uint16_t>(target, source, nbytes);
+  else if (nbytes == 1)
+    *target = *source;
 }
 
 // The unit of a kernel: its size is known to the compiler, or (0) only to the table.
@@ -66,13 +72,20 @@ struct Unit {
 template <typename Body>
 void with_unit(int64_t nbytes, Body&& body) {
   switch (nbytes) {
-    case 1: return body(Unit<1>{1});
-    case 2: return body(Unit<2>{2});
-    case 4: return body(Unit<4>{4});
-    case 8: return body(Unit<8>{8});
-    case 16: return body(Unit<16>{16});
-    case 32: return body(Unit<32>{32});
-    default: return body(Unit<0>{nbytes});
+    case 1:
+      return body(Unit<1>{1});
+    case 2:
+      return body(Unit<2>{2});
+    case 4:
+      return body(Unit<4>{4});
+    case 8:
+      return body(Unit<8>{8});
+    case 16:
+      return body(Unit<16>{16});
+    case 32:
+      return body(Unit<32>{32});
+    default:
+      return body(Unit<0>{nbytes});
   }
 }
 

@@ -12,15 +12,19 @@
 namespace layout_kernels {
 namespace {
 
-constexpr int64_t smallest_task = 128 * 1024;        // less is not worth the hand-over to another thread
-constexpr int64_t largest_task = 4 * 1024 * 1024;    // more leaves threads waiting at the end
+constexpr int64_t smallest_task = 128 * 1024;      // less is not worth the hand-over to another thread
+constexpr int64_t largest_task = 4 * 1024 * 1024;  // more leaves threads waiting at the end
 
 void run_work(const Work& work) {
   switch (work.recipe->kind) {
-    case Kind::rows: return run_rows(work);
-    case Kind::tiles: return run_tiles(work);
-    case Kind::split: return run_split(work);
-    case Kind::merge: return run_merge(work);
+    case Kind::rows:
+      return run_rows(work);
+    case Kind::tiles:
+      return run_tiles(work);
+    case Kind::split:
+      return run_split(work);
+    case Kind::merge:
+      return run_merge(work);
   }
 }
 
@@ -85,8 +89,9 @@ void Executor::share_out(const Table& table, bool streaming) {
 }
 
 void Executor::cut(const Work& whole, int64_t items, int64_t grain) {
-  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(items) * static_cast<double>(grain) /
-                                                                 static_cast<double>(whole.recipe->nbytes())));
+  const int64_t step =
+      std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(items) * static_cast<double>(grain) /
+                                                static_cast<double>(whole.recipe->nbytes())));
   for (int64_t begin = 0; begin < items; begin += std::min(step, items - begin)) {
     work_.push_back(whole);
     work_.back().begin = begin;

@@ -19,7 +19,8 @@ struct Work {
 // How many pieces the kernel cuts one round of its own loops into; an item of work is one piece of one round.
 std::array<int64_t, 2> pieces(const Recipe& recipe, const char* target);
 
-// Tiles: by how many units the first strip is cut short, so that all others start on a cache line of the target.
+// Tiles: by how many units the first strip is cut short, so that all others start on a cache line of the
+// target.
 int64_t lead(const Recipe& recipe, const char* target);
 
 void run_rows(const Work& work) noexcept;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included once for each instruction set, in a namespace of its own that defines, under the attribute LK_TARGET:
-// Wide (a vector of lanes of 16 bytes), gather, zip_low, zip_high, write and write_past_cache.
+// Included once for each instruction set, in a namespace of its own that defines, under the attribute
+// LK_TARGET: Wide (a vector of lanes of 16 bytes), gather, zip_low, zip_high, write and write_past_cache.
 
-// Lane k holds 16 bytes of row k * side: zipped within lanes, the lanes then hold a column in the order of rows.
+// Lane k holds 16 bytes of row k * side: zipped within lanes, the lanes then hold a column in the order of
+// rows.
 template <int size>
 LK_TARGET void transpose_lanes(Wide* columns, const char* tile, int64_t pitch) {
   constexpr int side = 16 / size;
@@ -55,10 +56,15 @@ LK_ENTRY void write_lines(char* const* to, const char* tile, int64_t pitch, int6
 
 inline WriteLines writer(int64_t size) {
   switch (size) {
-    case 1: return write_lines<1>;
-    case 2: return write_lines<2>;
-    case 4: return write_lines<4>;
-    case 8: return write_lines<8>;
-    default: return write_lines<16>;
+    case 1:
+      return write_lines<1>;
+    case 2:
+      return write_lines<2>;
+    case 4:
+      return write_lines<4>;
+    case 8:
+      return write_lines<8>;
+    default:
+      return write_lines<16>;
   }
 }

@@ -9,7 +9,8 @@
 namespace layout_kernels {
 namespace {
 
-constexpr int64_t ahead = 1024;  // two short streams take turns, faster than the hardware learns to prefetch them
+constexpr int64_t ahead =
+    1024;  // two short streams take turns, faster than the hardware learns to prefetch them
 
 template <bool past_cache>
 void put(char* to, Vector vector) {
@@ -28,8 +29,10 @@ void split_pairs(char* first, char* second, const char* pairs, int64_t count) {
     const char* from = pairs + 2 * i * size;
     Vector v[8];
     for (int k = 0; k < 8; ++k) v[k] = load(from + 16 * k);
-    for (int k = 0; k < 4; ++k) put<past_cache>(first + i * size + 16 * k, take_even<size>(v[2 * k], v[2 * k + 1]));
-    for (int k = 0; k < 4; ++k) put<past_cache>(second + i * size + 16 * k, take_odd<size>(v[2 * k], v[2 * k + 1]));
+    for (int k = 0; k < 4; ++k)
+      put<past_cache>(first + i * size + 16 * k, take_even<size>(v[2 * k], v[2 * k + 1]));
+    for (int k = 0; k < 4; ++k)
+      put<past_cache>(second + i * size + 16 * k, take_odd<size>(v[2 * k], v[2 * k + 1]));
   }
   for (; i < count; ++i) {
     std::memcpy(first + i * size, pairs + 2 * i * size, size);
@@ -60,8 +63,8 @@ void merge_pairs(char* pairs, const char* first, const char* second, int64_t cou
 // Past the caches only where every segment starts on a line, or lines would be carried in parts.
 bool streams(const Work& work) {
   const Recipe& recipe = *work.recipe;
-  return work.streaming && recipe.target_steps % cache_line == 0 && misalignment(work.target, cache_line) == 0 &&
-         recipe.segment * recipe.source_unit % cache_line == 0;
+  return work.streaming && recipe.target_steps % cache_line == 0 &&
+         misalignment(work.target, cache_line) == 0 && recipe.segment * recipe.source_unit % cache_line == 0;
 }
 
 template <typename Body>
@@ -71,8 +74,8 @@ void for_each_segment(const Work& work, Body&& body) {
   Walk walk(recipe, pieces(recipe, work.target), work.begin);
   for (int64_t item = work.begin; item < work.end; ++item, walk.step()) {
     const int64_t first = walk.piece(0) * recipe.segment;
-    body(work.target + walk.target() + first * inner.target, work.source + walk.source() + first * inner.source,
-         std::min(recipe.segment, inner.extent - first));
+    body(work.target + walk.target() + first * inner.target,
+         work.source + walk.source() + first * inner.source, std::min(recipe.segment, inner.extent - first));
   }
 }
 
@@ -95,20 +98,28 @@ void merge(const Work& work) {
 template <bool past_cache>
 void split_any(const Work& work) {
   switch (work.recipe->source_unit) {
-    case 1: return split<1, past_cache>(work);
-    case 2: return split<2, past_cache>(work);
-    case 4: return split<4, past_cache>(work);
-    default: return split<8, past_cache>(work);
+    case 1:
+      return split<1, past_cache>(work);
+    case 2:
+      return split<2, past_cache>(work);
+    case 4:
+      return split<4, past_cache>(work);
+    default:
+      return split<8, past_cache>(work);
   }
 }
 
 template <bool past_cache>
 void merge_any(const Work& work) {
   switch (work.recipe->source_unit) {
-    case 1: return merge<1, past_cache>(work);
-    case 2: return merge<2, past_cache>(work);
-    case 4: return merge<4, past_cache>(work);
-    default: return merge<8, past_cache>(work);
+    case 1:
+      return merge<1, past_cache>(work);
+    case 2:
+      return merge<2, past_cache>(work);
+    case 4:
+      return merge<4, past_cache>(work);
+    default:
+      return merge<8, past_cache>(work);
   }
 }
 

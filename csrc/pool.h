@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that outlive a copy. One pool a process; a forked child starts its own, for threads do not survive fork.
+// Threads that outlive a copy. One pool a process; a forked child starts its own, for threads do not survive
+// fork.
 #pragma once
 
 #include <condition_variable>

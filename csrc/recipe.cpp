@@ -2,18 +2,19 @@
 #include "recipe.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
 namespace layout_kernels {
 namespace {
 
-constexpr int64_t line = 64;                   // bytes of a cache line
-constexpr int64_t long_run = 1024;             // from here on a run is worth a kernel call of its own
-constexpr int64_t row_bytes = 128 * 1024;      // of one item of contiguous work
-constexpr int64_t long_segment = 8 * 1024;     // bytes along a source row in one item of a transpose
-constexpr int64_t short_segment = 1024;        // the same where strips share lines of the target: these stay cached
-constexpr int64_t longest_chain = 1 << 18;     // positions whose offsets we are willing to keep
+constexpr int64_t line = 64;                // bytes of a cache line
+constexpr int64_t long_run = 1024;          // from here on a run is worth a kernel call of its own
+constexpr int64_t row_bytes = 128 * 1024;   // of one item of contiguous work
+constexpr int64_t long_segment = 8 * 1024;  // bytes along a source row in one item of a transpose
+constexpr int64_t short_segment = 1024;  // the same where strips share lines of the target: these stay cached
+constexpr int64_t longest_chain = 1 << 18;  // positions whose offsets we are willing to keep
 
 using Digits = std::vector<Digit>;
 
@@ -23,13 +24,21 @@ int64_t ceil_divide(int64_t number, int64_t by) {
 
 Digits without_ones(const Digits& digits) {
   Digits kept;
-  std::copy_if(digits.begin(), digits.end(), std::back_inserter(kept), [](const Digit& d) { return d.extent != 1; });
+  std::copy_if(digits.begin(), digits.end(), std::back_inserter(kept),
+               [](const Digit& d) { return d.extent != 1; });
   return kept;
+}
+
+// Largest stride first; equal ones keep their order.
+void sort_by(int64_t Digit::* stride, Digits& digits) {
+  const auto before = [=](const Digit& a, const Digit& b) { return a.*stride > b.*stride; };
+  for (auto at = digits.begin(); at != digits.end(); ++at)
+    std::rotate(std::upper_bound(digits.begin(), at, *at, before), at, at + 1);
 }
 
 // Outermost first by target stride, so that a walk writes forwards; neighbours that step alike become one.
 Digits coalesced(Digits digits) {
-  std::stable_sort(digits.begin(), digits.end(), [](const Digit& a, const Digit& b) { return a.target > b.target; });
+  sort_by(&Digit::target, digits);
   Digits merged;
   for (const Digit& digit : digits) {
     const bool continues = !merged.empty() && merged.back().source == digit.extent * digit.source &&
@@ -75,7 +84,7 @@ size_t fastest_in_source(const Digits& digits) {
 // A processor waits for what it reads, not for what it writes: where runs are whole lines, read forwards.
 void sort_for_reading(Digits& digits, int64_t run, int64_t steps) {
   if (run % line != 0 || steps % line != 0) return;
-  std::stable_sort(digits.begin(), digits.end(), [](const Digit& a, const Digit& b) { return a.source > b.source; });
+  sort_by(&Digit::source, digits);
 }
 
 // `digits` without the last, which becomes the inner loop.
@@ -87,7 +96,8 @@ void make_rows(Recipe& recipe, Digits digits) {
   const bool contiguous = last.source == recipe.source_unit && last.target == recipe.target_unit;
   if (contiguous) digits.pop_back();
   for (const Digit& digit : digits) recipe.target_steps |= digit.target;
-  sort_for_reading(digits, contiguous ? last.extent * recipe.source_unit : recipe.source_unit, recipe.target_steps);
+  sort_for_reading(digits, contiguous ? last.extent * recipe.source_unit : recipe.source_unit,
+                   recipe.target_steps);
   if (contiguous) digits.push_back(last);
   recipe.inner = digits.back();
   digits.pop_back();
@@ -99,7 +109,8 @@ bool make_pairs(Recipe& recipe, const Digits& digits, size_t across) {
   const Digit& a = digits[across];
   const Digit& b = digits.back();
   const int64_t unit = recipe.source_unit;
-  if (recipe.cast || unit > 8 || (unit & (unit - 1)) != 0 || a.source != unit || b.target != unit) return false;
+  if (recipe.cast || unit > 8 || (unit & (unit - 1)) != 0 || a.source != unit || b.target != unit)
+    return false;
   if (a.extent == 2 && b.source == 2 * unit) {
     recipe.kind = Kind::split;
     recipe.inner = b;
@@ -128,7 +139,8 @@ Chain::Link seen_from_target(const Digit& d) {
   return {d.extent, d.target, d.source};
 }
 
-// Digits that continue a chain join it, the nearest first: (i [gate up]) is then one long row, not many pairs.
+// Digits that continue a chain join it, the nearest first: (i [gate up]) is then one long row, not many
+// pairs.
 template <typename Seen>
 Chain take_chain(const Digit& first, Digits& rest, Seen seen) {
   Chain chain(seen(first));
@@ -179,7 +191,8 @@ Recipe choose(const Shape& shape) {
   recipe.elements = product(digits);
   spread_long_run(recipe, digits);
   if (digits.size() > max_rank)
-    throw std::invalid_argument("a shape of " + std::to_string(digits.size()) + " digits; at most 32 are supported");
+    throw std::invalid_argument("a shape of " + std::to_string(digits.size()) +
+                                " digits; at most 32 are supported");
   const size_t across = fastest_in_source(digits);
   const bool transposed = across + 1 < digits.size() && digits.back().source > 0 && recipe.source_unit < line;
   if (!transposed)
@@ -195,7 +208,8 @@ bool Chain::grow(const Link& link) {
   if (link.near != length_ * near_ || length_ * link.extent > longest_chain) return false;
   std::vector<int64_t> offsets(static_cast<size_t>(length_ * link.extent));
   for (int64_t i = 0; i < link.extent; ++i)
-    for (int64_t p = 0; p < length_; ++p) offsets[static_cast<size_t>(i * length_ + p)] = i * link.far + far(p);
+    for (int64_t p = 0; p < length_; ++p)
+      offsets[static_cast<size_t>(i * length_ + p)] = i * link.far + far(p);
   offsets_ = std::move(offsets);
   length_ *= link.extent;
   far_steps_ |= link.far;

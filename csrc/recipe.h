@@ -27,7 +27,8 @@ class Chain {
   };
 
   Chain() = default;
-  explicit Chain(const Link& first) : length_(first.extent), near_(first.near), far_(first.far), far_steps_(first.far) {}
+  explicit Chain(const Link& first)
+      : length_(first.extent), near_(first.near), far_(first.far), far_steps_(first.far) {}
 
   // Takes a digit that continues the chain; false where it does not.
   bool grow(const Link& link);
@@ -35,7 +36,7 @@ class Chain {
   int64_t length() const { return length_; }
   int64_t near() const { return near_; }
   bool linear() const { return offsets_.empty(); }
-  int64_t far_step() const { return far_; }    // of the first digit
+  int64_t far_step() const { return far_; }         // of the first digit
   int64_t far_steps() const { return far_steps_; }  // of all digits, ored
   int64_t far(int64_t position) const {
     return offsets_.empty() ? position * far_ : offsets_[static_cast<size_t>(position)];
@@ -50,17 +51,18 @@ struct Recipe {
   Kind kind = Kind::rows;
   Cast cast;
   CastRow cast_row = nullptr;
-  int64_t source_unit = 1;    // bytes that move as one; the two differ only under a cast
+  int64_t source_unit = 1;  // bytes that move as one; the two differ only under a cast
   int64_t target_unit = 1;
-  int64_t elements = 0;       // units in the whole shape
-  std::vector<Digit> outer;   // the loops around the kernel, outermost first
-  Digit inner{1, 0, 0};       // rows, split, merge: the loop of the kernel (in pairs for the latter two)
-  Chain across, down;         // tiles: fastest in the source, fastest in the target
-  int64_t segment = 1;        // how much of `inner` or `across` one item of work takes
-  int64_t strip = 1;          // how much of `down` one item of work takes
+  int64_t elements = 0;      // units in the whole shape
+  std::vector<Digit> outer;  // the loops around the kernel, outermost first
+  Digit inner{1, 0, 0};      // rows, split, merge: the loop of the kernel (in pairs for the latter two)
+  Chain across, down;        // tiles: fastest in the source, fastest in the target
+  int64_t segment = 1;       // how much of `inner` or `across` one item of work takes
+  int64_t strip = 1;         // how much of `down` one item of work takes
   WriteLines write_lines = nullptr;  // tiles of whole vectors; null where elements must move one by one
-  int64_t other = 0;          // split: from the first target stream to the second; merge: of the sources
-  int64_t target_steps = 0;   // all steps of the target outside contiguous pieces, ored: tells how they are aligned
+  int64_t other = 0;  // split: from the first target stream to the second; merge: of the sources
+  int64_t target_steps =
+      0;  // all steps of the target outside contiguous pieces, ored: tells how they are aligned
 
   int64_t nbytes() const { return elements * target_unit; }
 };

@@ -27,7 +27,8 @@ void for_each_row(const Work& work, Body&& body) {
   Walk walk(recipe, cuts, work.begin);
   for (int64_t item = work.begin; item < work.end; ++item, walk.step()) {
     const int64_t first = walk.piece(0) * recipe.segment;
-    body(Row{work.target + walk.target() + first * inner.target, work.source + walk.source() + first * inner.source,
+    body(Row{work.target + walk.target() + first * inner.target,
+             work.source + walk.source() + first * inner.source,
              std::min(recipe.segment, inner.extent - first)});
   }
 }
@@ -48,14 +49,16 @@ void zero_rows(const Work& work) {
 void run_casts(const Work& work) {
   const Digit& inner = work.recipe->inner;
   const CastRow cast = work.recipe->cast_row;
-  for_each_row(work, [&](const Row& row) { cast(row.target, row.source, row.count, inner.target, inner.source); });
+  for_each_row(work,
+               [&](const Row& row) { cast(row.target, row.source, row.count, inner.target, inner.source); });
 }
 
 void contiguous_rows(const Work& work) {
   const Recipe& recipe = *work.recipe;
   const int64_t unit = recipe.target_unit;
   const bool streaming = work.streaming && recipe.inner.extent * unit >= short_stream;
-  for_each_row(work, [&](const Row& row) { copy_bytes(row.target, row.source, row.count * unit, streaming); });
+  for_each_row(work,
+               [&](const Row& row) { copy_bytes(row.target, row.source, row.count * unit, streaming); });
 }
 
 // Units past the caches: only where they fill lines, alone or side by side.
@@ -64,7 +67,8 @@ bool fill_lines(const Work& work) {
   const int64_t unit = recipe.target_unit;
   const int64_t grain = unit % cache_line == 0 ? cache_line : 16;
   const bool aligned = recipe.target_steps % grain == 0 && misalignment(work.target, grain) == 0;
-  return work.streaming && unit % grain == 0 && aligned && (grain == cache_line || recipe.inner.target == unit);
+  return work.streaming && unit % grain == 0 && aligned &&
+         (grain == cache_line || recipe.inner.target == unit);
 }
 
 void streamed_rows(const Work& work) {
@@ -80,7 +84,8 @@ template <typename Size>
 void strided_rows(const Work& work, Size unit) {
   const Digit inner = work.recipe->inner;
   for_each_row(work, [&](const Row& row) {
-    for (int64_t i = 0; i < row.count; ++i) unit.copy(row.target + i * inner.target, row.source + i * inner.source);
+    for (int64_t i = 0; i < row.count; ++i)
+      unit.copy(row.target + i * inner.target, row.source + i * inner.source);
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block table: all that the executor is told. Sizes and addresses in bytes; no axes, no tensors, no models.
+// The block table: all that the executor is told. Sizes and addresses in bytes; no axes, no tensors, no
+// models.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,8 @@ struct Digit {
   int64_t target;
 };
 
-// for each index of the digits, outermost first: target[sum(i * digit.target)] = source[sum(i * digit.source)]
+// for each index of the digits, outermost first: target[sum(i * digit.target)] = source[sum(i *
+// digit.source)]
 struct Shape {
   std::vector<Digit> digits;
   int64_t element;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles: a transpose, a cache line wide and a cache line high, so that both sides move whole lines. The walk goes
-// along the rows of the source: they are read as a few streams, and the target pages it writes come round again.
+// Tiles: a transpose, a cache line wide and a cache line high, so that both sides move whole lines. The walk
+// goes along the rows of the source: they are read as a few streams, and the target pages it writes come
+// round again.
 #include <algorithm>
 
 #include "cast.h"
@@ -32,8 +33,8 @@ void for_each_strip(const Work& work, Body&& body) {
     const int64_t start = walk.piece(1) * recipe.strip - cut;
     const int64_t down = std::max<int64_t>(0, start);
     const int64_t end = std::min(start + recipe.strip, recipe.down.length());
-    body(Strip{work.target + walk.target() + down * recipe.down.near(), work.source + walk.source(), down, end - down,
-               across, std::min(across + recipe.segment, recipe.across.length())});
+    body(Strip{work.target + walk.target() + down * recipe.down.near(), work.source + walk.source(), down,
+               end - down, across, std::min(across + recipe.segment, recipe.across.length())});
   }
 }
 
@@ -43,14 +44,16 @@ void copy_row(char* target, const char* from, int64_t nbytes) {
   copy_few(target + i, from + i, nbytes - i);
 }
 
-// Source rows are often a power of two apart and then compete for the same few places in the caches. So each line
-// is read once, and whole, into a tile that lies together; meanwhile the next tile is fetched. A cast is done here.
-void stage(const Recipe& recipe, char* tile, const char* const* rows, int64_t height, int64_t across, int64_t width,
-           bool more) {
+// Source rows are often a power of two apart and then compete for the same few places in the caches. So each
+// line is read once, and whole, into a tile that lies together; meanwhile the next tile is fetched. A cast is
+// done here.
+void stage(const Recipe& recipe, char* tile, const char* const* rows, int64_t height, int64_t across,
+           int64_t width, bool more) {
   const int64_t nbytes = width * recipe.source_unit;
   for (int64_t j = 0; j < height; ++j, tile += tile_row) {
     const char* row = rows[j] + across * recipe.source_unit;
-    if (more) __builtin_prefetch(row + nbytes);
+    if (more)
+      __builtin_prefetch(row + 2 * nbytes - 1);  // a row that starts inside a line shares it with this tile
     if (recipe.cast)
       recipe.cast_row(tile, row, width, recipe.target_unit, recipe.source_unit);
     else if (nbytes == tile_row)
@@ -62,8 +65,8 @@ void stage(const Recipe& recipe, char* tile, const char* const* rows, int64_t he
 
 enum class Way { lines, streamed_lines, rows, streamed_rows };
 
-// How the columns of a tile, `nbytes` each, reach the target. Columns shorter than a line still fill lines where
-// they lie side by side.
+// How the columns of a tile, `nbytes` each, reach the target. Columns shorter than a line still fill lines
+// where they lie side by side.
 Way way_out(const Work& work, const Strip& strip, int64_t nbytes) {
   const Recipe& recipe = *work.recipe;
   const bool side_by_side = recipe.across.linear() && recipe.across.far_step() == nbytes && nbytes % 16 == 0;
@@ -105,13 +108,14 @@ template <int size>
 void vector_tiles(const Work& work) {
   constexpr int64_t side = Tile<size>::side;
   const Recipe& recipe = *work.recipe;
+  const int64_t step = std::min(side, cache_line / recipe.source_unit);  // one line of every source row
   Tile<size> tile;
   for_each_strip(work, [&](const Strip& strip) {
     const char* rows[side];
     for (int64_t j = 0; j < strip.height; ++j) rows[j] = strip.source + recipe.down.far(strip.down + j);
     const Way way = way_out(work, strip, strip.height * size);
-    for (int64_t across = strip.across; across < strip.across_end; across += side) {
-      const int64_t width = std::min(side, strip.across_end - across);
+    for (int64_t across = strip.across; across < strip.across_end; across += step) {
+      const int64_t width = std::min(step, strip.across_end - across);
       for (int64_t i = 0; i < width; ++i) tile.to[i] = strip.target + recipe.across.far(across + i);
       stage(recipe, tile.staged, rows, strip.height, across, width, across + width < strip.across_end);
       write_tile(recipe, tile, way, width, strip.height * size);
@@ -144,11 +148,16 @@ bool units_fill_lines(const Work& work) {
 void run_tiles(const Work& work) noexcept {
   const Recipe& recipe = *work.recipe;
   if (recipe.write_lines != nullptr) switch (recipe.target_unit) {
-      case 1: return vector_tiles<1>(work);
-      case 2: return vector_tiles<2>(work);
-      case 4: return vector_tiles<4>(work);
-      case 8: return vector_tiles<8>(work);
-      default: return vector_tiles<16>(work);
+      case 1:
+        return vector_tiles<1>(work);
+      case 2:
+        return vector_tiles<2>(work);
+      case 4:
+        return vector_tiles<4>(work);
+      case 8:
+        return vector_tiles<8>(work);
+      default:
+        return vector_tiles<16>(work);
     }
   if (recipe.cast) {
     const CastRow cast = recipe.cast_row;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixteen bytes at a time, in the vector extensions that GCC and Clang share, so that x86-64 and arm64 read the
-// same source. Only streaming stores need to know the machine.
+// Sixteen bytes at a time, in the vector extensions that GCC and Clang share, so that x86-64 and arm64 read
+// the same source. Only streaming stores need to know the machine.
 #pragma once
 
 #include <cstdint>

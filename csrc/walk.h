@@ -12,7 +12,8 @@ namespace layout_kernels {
 class Walk {
  public:
   // Items of work are numbered outer digits first, then `pieces`, the last of which runs fastest.
-  Walk(const Recipe& recipe, std::array<int64_t, 2> pieces, int64_t item) : outer_(recipe.outer), pieces_(pieces) {
+  Walk(const Recipe& recipe, std::array<int64_t, 2> pieces, int64_t item)
+      : outer_(recipe.outer), pieces_(pieces) {
     for (size_t i = 2; i-- > 0; item /= pieces_[i]) piece_[i] = item % pieces_[i];
     for (size_t i = outer_.size(); i-- > 0; item /= outer_[i].extent) {
       index_[i] = item % outer_[i].extent;

@@ -36,14 +36,28 @@ def refuse_shared(
 
 def _share(source: torch.Tensor | None, target: torch.Tensor | None) -> bool:
     """Whether a byte belongs to both; two views of one buffer may lie between each other."""
+    assert source is not None
+    assert target is not None
+    if overlaps_itself(source):  # its bytes are no comb
+        return True
     try:
         return bool(meet(_bytes(source), _bytes(target))[0])
     except CutsDoNotNestError:
         return True
 
 
-def _bytes(tensor: torch.Tensor | None) -> Comb:
-    assert tensor is not None
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether two elements may lie at one address; steps of zero apart, which only repeat."""
+    reach = 0
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent > 1 and stride:
+            if stride <= reach:
+                return True
+            reach += stride * (extent - 1)
+    return False
+
+
+def _bytes(tensor: torch.Tensor) -> Comb:
     size = tensor.element_size()
     digits = {(stride * size, extent) for stride, extent in zip(tensor.stride(), tensor.shape, strict=True) if stride}
     steps = sorted(digits | {(1, size)}, reverse=True)

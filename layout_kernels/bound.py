@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .aliasing import drop_aliases, refuse_shared
+from .aliasing import drop_aliases, overlaps_itself, refuse_shared
 from .backends import Backend, choose
 from .errors import LayoutError, nearest
 from .spec import Spec
@@ -138,10 +138,15 @@ def _check_tensor(side: str, key: Hashable, spec: Spec, tensor: Any) -> None:
         raise LayoutError(
             f"{side} {key!r} is declared {str(spec.declared)!r} and must be contiguous: strides are {tensor.stride()}"
         )
-    if side == "target" and tensor.numel() and _overlaps_itself(tensor):
+    if side == "target" and tensor.numel() and _writes_twice(tensor):
         raise LayoutError(
             f"target {key!r} with shape {tuple(tensor.shape)} and strides {tensor.stride()} may overlap itself"
         )
+
+
+def _writes_twice(tensor: torch.Tensor) -> bool:
+    repeated = any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True))
+    return repeated or overlaps_itself(tensor)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
@@ -173,16 +178,6 @@ def _span(tensor: torch.Tensor) -> int:
     return 1 + sum(stride * (extent - 1) for stride, extent in zip(tensor.stride(), tensor.shape, strict=True))
 
 
-def _overlaps_itself(tensor: torch.Tensor) -> bool:
-    reach = 0
-    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if extent > 1:
-            if stride <= reach:
-                return True
-            reach += stride * (extent - 1)
-    return False
-
-
 def _check_dtypes(
     plan: CopyPlan, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]
 ) -> None:
@@ -192,7 +187,7 @@ def _check_dtypes(
     held, wanted = (np.array([numbers[dtype] for dtype in side], dtype=np.int64) for side in (ours, theirs))
     reads = plan.table.source >= 0
     source, target = plan.table.source[reads], plan.table.target[reads]
-    differs = held[source] != wanted[target] if len(source) else reads
+    differs = held[source] != wanted[target] if len(source) else np.zeros(0, dtype=bool)
     for one, other in _distinct_pairs(source[differs], target[differs]):
         key = plan.target_keys[other]
         where = f"source {plan.source_keys[one]!r} is {ours[one]} and target {key!r} is {theirs[other]}"

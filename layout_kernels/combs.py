@@ -106,13 +106,24 @@ def _steps(comb: Comb) -> list[Vector]:
     return [(digit.weight, digit.extent) for digit in comb.digits]
 
 
+def _reach(comb: Comb) -> int:
+    """How far the digits below the highest one reach."""
+    return comb.last - comb.start - (comb.digits[0].weight * (comb.digits[0].extent - 1) if comb.digits else 0)
+
+
+# A digit of weight w cuts the numbers into windows of w, one for each of its values. Where a comb holds only part of
+# each window (rank 1 of an inner part), its first number does not say where windows begin: that is chosen so that
+# nothing that either comb holds together lies across a boundary.
+
+
 def _meet_windows(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
     """``one`` has the higher digit: each part of ``two`` is brought into a window of it."""
+    lead = _lead(two, one)
     pairs, rest = [], [one]
-    for part in _at_windows(two, one):
+    for part in _at_windows(two, one, lead):
         left: list[Comb] = []
         for comb in rest:
-            found, missed = meet(comb, part) if comb.digits[:1] != one.digits[:1] else _in_window(comb, part)
+            found, missed = meet(comb, part) if comb.digits[:1] != one.digits[:1] else _in_window(comb, part, lead)
             pairs += found
             left += missed
         rest = left
@@ -121,43 +132,87 @@ def _meet_windows(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[C
 
 def _meet_inside(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
     """``two`` has the higher digit: each part of ``one`` is brought into a window of it."""
+    lead = _lead(one, two)
     pairs, rest = [], []
-    for part in _at_windows(one, two):
+    for part in _at_windows(one, two, lead):
         if part.digits and part.digits[0].weight == two.digits[0].weight:
             found, missed = _meet_equal(part, two)
         else:
-            window = _window(part, two)
-            found, missed = ([], [part]) if window is None else meet(part, window)
+            x = _window(part, two, lead)
+            found, missed = ([], [part]) if x is None else meet(part, _lower(two, x))
         pairs += found
         rest += missed
     return pairs, rest
 
 
-def _in_window(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
+def _in_window(one: Comb, two: Comb, lead: int) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
     """``two`` has the same highest digit as ``one``, or lies within a single window of it."""
     if two.digits and two.digits[0].weight == one.digits[0].weight:
         return _meet_equal(one, two)
-    x = (two.start - one.start) // one.digits[0].weight
-    if not 0 <= x < one.digits[0].extent:
+    x = _window(two, one, lead)
+    if x is None:
         return [], [one]
-    pairs, rest = meet(between(one, x, x + 1), two)
+    pairs, rest = meet(_lower(one, x), two)
     return pairs, _outside(one, x, x + 1) + rest
 
 
 def _meet_equal(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
     """Highest digits of one weight: match the windows that coincide, then what is inside them."""
     top, other = one.digits[0], two.digits[0]
-    shift, phase = divmod(two.start - one.start, top.weight)
-    reach = two.last - two.start - other.weight * (other.extent - 1)
-    if phase + reach >= top.weight:
-        raise CutsDoNotNestError(top.weight, other.weight)
+    shift = _apart(one, two)
     low, high = max(0, shift), min(top.extent, shift + other.extent)
     if low >= high:
         return [], [one]
-    inside, theirs = _lower(one, low), _lower(two, low - shift)
-    pairs, rest = meet(inside, theirs)
+    pairs, rest = meet(_lower(one, low), _lower(two, low - shift))
     matched = [(_higher(a, top, high - low), _higher(b, other, high - low)) for a, b in pairs]
     return matched, _outside(one, low, high) + [_higher(comb, top, high - low) for comb in rest]
+
+
+def _apart(one: Comb, two: Comb) -> int:
+    """How many windows ``two`` begins after ``one``, both having a highest digit of one weight."""
+    weight = one.digits[0].weight
+    for begin in (one.start, two.start):
+        ours, theirs = (divmod(comb.start - begin, weight) for comb in (one, two))
+        if ours[1] + _reach(one) < weight and theirs[1] + _reach(two) < weight:
+            return theirs[0] - ours[0]
+    raise CutsDoNotNestError(weight, weight)
+
+
+def _lead(comb: Comb, frame: Comb) -> int:
+    """How far before the first number of ``frame`` its windows begin, for cutting ``comb`` at them."""
+    weight = frame.digits[0].weight
+    step = comb.digits[0].weight if comb.digits else weight
+    for lead in (0, (frame.start - comb.start) % step):
+        first, last = (number - frame.start + lead for number in (comb.start, comb.last))
+        nested = weight % step == 0 and first % step + _reach(comb) < step
+        if lead + _reach(frame) < weight and (nested or first // weight == last // weight):
+            return lead
+    raise CutsDoNotNestError(weight, step)
+
+
+def _window(part: Comb, frame: Comb, lead: int) -> int | None:
+    """The window of ``frame`` in which ``part`` lies, if it has one there."""
+    x = (part.start - frame.start + lead) // frame.digits[0].weight
+    return x if 0 <= x < frame.digits[0].extent else None
+
+
+def _at_windows(comb: Comb, frame: Comb, lead: int) -> list[Comb]:
+    """``comb`` cut where the windows of ``frame`` begin: parts within one window, and one that steps by windows."""
+    weight = frame.digits[0].weight
+    window, phase = divmod(comb.start - frame.start + lead, weight)
+    if window == (comb.last - frame.start + lead) // weight:
+        return [comb]
+    top = comb.digits[0]
+    per_window = weight // top.weight
+    first = 0 if phase < top.weight else -((phase - weight) // top.weight)  # x at which the first window begins
+    windows = (top.extent - first) // per_window
+    end = first + windows * per_window
+    parts = [between(comb, 0, first)] if first else []
+    if windows:
+        middle = between(comb, first, first + per_window)
+        across = Digit(weight, windows, tuple(per_window * step for step in top.payload))
+        parts.append(_higher(middle, across, windows))
+    return parts + ([between(comb, end, top.extent)] if end < top.extent else [])
 
 
 def _lower(comb: Comb, x: int) -> Comb:
@@ -175,31 +230,3 @@ def _outside(comb: Comb, low: int, high: int) -> list[Comb]:
     """The comb without ``low <= x < high`` of its highest digit."""
     extent = comb.digits[0].extent
     return [between(comb, a, b) for a, b in ((0, low), (high, extent)) if a < b]
-
-
-def _window(part: Comb, comb: Comb) -> Comb | None:
-    """The window of ``comb`` in which ``part`` lies, if there is one."""
-    x = (part.start - comb.start) // comb.digits[0].weight
-    return _lower(comb, x) if 0 <= x < comb.digits[0].extent else None
-
-
-def _at_windows(comb: Comb, frame: Comb) -> list[Comb]:
-    """``comb`` cut where the windows of ``frame`` begin: parts within one window, and one that steps by windows."""
-    weight = frame.digits[0].weight
-    if (comb.start - frame.start) // weight == (comb.last - frame.start) // weight:
-        return [comb]
-    top = comb.digits[0]
-    per_window, odd = divmod(weight, top.weight)
-    phase = (comb.start - frame.start) % weight
-    reach = comb.last - comb.start - top.weight * (top.extent - 1)
-    if odd or phase % top.weight + reach >= top.weight:
-        raise CutsDoNotNestError(weight, top.weight)
-    first = 0 if phase < top.weight else -((phase - weight) // top.weight)  # x at which the first window begins
-    windows = (top.extent - first) // per_window
-    end = first + windows * per_window
-    parts = [between(comb, 0, first)] if first else []
-    if windows:
-        middle = between(comb, first, first + per_window)
-        across = Digit(weight, windows, tuple(per_window * step for step in top.payload))
-        parts.append(_higher(middle, across, windows))
-    return parts + ([between(comb, end, top.extent)] if end < top.extent else [])

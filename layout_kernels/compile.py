@@ -18,6 +18,7 @@ import numpy as np
 from .blocks import ZERO_FILL, Block, coalesce
 from .combs import Comb, CutsDoNotNestError, add, meet
 from .errors import LayoutError, nearest
+from .notation import Concat, Count, Name, Node, Product, Select, walk
 from .pieces import Group, Piece, gather, pieces
 from .spec import Spec
 
@@ -85,8 +86,8 @@ def _side(
     for group in groups:
         try:
             _refuse_lists(group, lists)
-            found = pieces(group, repeats=repeats)
-            once = pieces(group, repeats=False) if repeats else found
+            once = _first_copies(group, pieces(group, repeats=False))
+            found = pieces(group, repeats=True) if repeats else once
         except LayoutError as error:
             raise LayoutError(f"{name} {keys[group.first]!r}: {error}") from error
         for _, alike in _by_identity(once):
@@ -105,6 +106,20 @@ def _refuse_lists(group: Group, allowed: bool) -> None:
         chosen = group.spec.mesh.get(name)
         if isinstance(chosen, list) and not allowed and len(set(chosen)) < len(chosen):
             raise LayoutError(f"mesh {name!r} lists a position twice: {chosen}; only a target may repeat an element")
+
+
+def _first_copies(group: Group, found: list[Piece]) -> list[Piece]:
+    """An INT above one holds the same element again: where a selection cuts through its copies, the first counts."""
+    if not any(isinstance(node, Count) and node.size > 1 for dim in group.spec.layout.dimensions for node in walk(dim)):
+        return found
+    kept: list[Piece] = []
+    for piece in found:
+        left = [piece]
+        for earlier in kept:
+            if not piece.padding and earlier.identity == piece.identity:
+                left = [rest for part in left for rest in _cut(part, earlier)[1]]
+        kept += left
+    return kept
 
 
 def _by_identity(found: Sequence[Piece]) -> Iterator[tuple[Any, list[Piece]]]:
@@ -285,9 +300,26 @@ def _check_sizes(*sides: Side) -> None:
                     )
 
 
+def _named(node: Node, padding: Mapping[str, str]) -> set[str]:
+    """The axes of a part of a layout, without those of segments that are padding."""
+    match node:
+        case Name(name):
+            return {name}
+        case Product(axes):
+            return set().union(*(_named(axis, padding) for axis in axes))
+        case Concat(segments):
+            return set().union(*(_named(axis, padding) for tag, axis in segments if tag not in padding))
+        case Select(axis, _):
+            return _named(axis, padding)
+        case _:
+            return set()
+
+
 def _counted(group: Group) -> set[str]:
-    """The axes that a group's coordinates count on: those named, with parts that are all there as their whole."""
-    names = set(group.spec.layout.axes) | set(group.spec.at)
+    """The axes that a group's coordinates count on, padding apart: parts that are all there count as their whole."""
+    names = set(group.spec.at)
+    for dimension in group.spec.layout.dimensions:
+        names |= _named(dimension, group.spec.padding)
     complete = True
     while complete:
         complete = False

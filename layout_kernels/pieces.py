@@ -241,7 +241,7 @@ class _Reader:
         return found, filled
 
     def join(self, one: Run, two: Run, size: int) -> Run:
-        self.check_once(one.axes & two.axes)
+        self.check_apart(one, two)
         digits = tuple(replace(digit, weight=digit.weight * size) for digit in one.comb.digits)
         comb = Comb(
             one.comb.start * size + two.comb.start, digits + two.comb.digits, add(one.comb.origin, two.comb.origin)
@@ -271,6 +271,11 @@ class _Reader:
             filled += stop - start
         return found, filled
 
+    def check_apart(self, one: Run, two: Run) -> None:
+        """Two factors of a product may name one axis only where they hold padding, which has no identity."""
+        if not self.padding(one.tags | two.tags, one.short | two.short):
+            self.check_once(one.axes & two.axes)
+
     def check_once(self, twice: Iterable[str]) -> None:
         for name in twice:
             raise LayoutError(f"layout {str(self.spec.layout)!r} has axis {name!r} twice")
@@ -279,7 +284,7 @@ class _Reader:
 
     def assemble(self, runs: Sequence[Run]) -> list[Piece]:
         for one, two in itertools.combinations(runs, 2):
-            self.check_once(one.axes & two.axes)
+            self.check_apart(one, two)
         tags = frozenset().union(*(run.tags for run in runs))
         short = frozenset().union(*(run.short for run in runs))
         origin, offset = self.zero, 0

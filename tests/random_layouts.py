@@ -124,7 +124,9 @@ class Builder:
             own: list[Node] = [Name(leaf) for axis in tags[tag] for leaf in leaves(self.r, self.dims, axis)]
             segments.append((tag, self.product(self.arrange([*own, *inside], deep))))
         if self.pad and self.r.randrange(2):
-            segments.insert(self.r.randrange(len(segments) + 1), ("pad", self.r.choice([Count(1), Count(2), Name("p")])))
+            segments.insert(
+                self.r.randrange(len(segments) + 1), ("pad", self.r.choice([Count(1), Count(2), Name("p")]))
+            )
         nodes = self.arrange(outside, [] if deep else rest)
         nodes.insert(self.r.randrange(len(nodes) + 1), Concat(tuple(segments)))
         return nodes

@@ -8,14 +8,14 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from layout_kernels.combs import Comb, CutsDoNotNestError, Digit, between, clip, meet
 
 Numbers = dict[int, tuple[int, ...]]
 randoms = st.randoms(use_true_random=False)
-some = settings(derandomize=True, deadline=None, max_examples=300)
+some = settings(derandomize=True, deadline=None, max_examples=150, phases=(Phase.generate, Phase.shrink))
 
 
 def numbers(comb: Comb) -> Numbers:
@@ -49,7 +49,7 @@ def comb_of(r: Random, factors: list[int], *, full: bool = False) -> Comb:
 
 
 def assert_met(one: Comb, two: Comb) -> None:
-    """Pairs hold equal numbers digit for digit, with the payloads that both sides gave them; the rest is what is left."""
+    """Pairs hold equal numbers digit for digit, each with its side's payload; the rest is what is left."""
     pairs, rest = meet(one, two)
     ours, theirs = numbers(one), numbers(two)
     matched: Numbers = {}
@@ -79,7 +79,9 @@ def test_last_and_size(r: Random) -> None:
 def test_clip_keeps_what_lies_between(r: Random, low: int, high: int) -> None:
     comb = comb_of(r, chain(r))
     parts = [numbers(part) for part in clip(comb, low, high)]
-    assert {n: p for part in parts for n, p in part.items()} == {n: p for n, p in numbers(comb).items() if low <= n < high}
+    assert {n: p for part in parts for n, p in part.items()} == {
+        n: p for n, p in numbers(comb).items() if low <= n < high
+    }
     assert sum(map(len, parts)) == len({n for part in parts for n in part}), "parts overlap"
 
 

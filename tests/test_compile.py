@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The derivation: which blocks come out, that equal plans are equal, and what one-to-many, replicas and inverses mean."""
+"""What a plan means: equal plans are equal, one element goes to many places, replicas, padding and inverses."""
 
 from __future__ import annotations
 
@@ -9,83 +9,6 @@ import pytest
 import torch
 
 import layout_kernels as lk
-
-Blocks = list[tuple[tuple[tuple[int, int, int], ...], int, int]]
-
-
-def blocks(plan: lk.CopyPlan) -> Blocks:
-    """(shape, source offset, target offset) of every block."""
-    table = plan.table
-    rows = zip(table.shape.tolist(), table.source_offset.tolist(), table.target_offset.tolist(), strict=True)
-    return [(table.shapes[shape], source, target) for shape, source, target in rows]
-
-
-def between(source: str, target: str, dims: dict[str, Any], **fields: Any) -> Blocks:
-    return blocks(lk.compile({"s": lk.Spec(source, dims=dims, **fields)}, {"t": lk.Spec(target, dims=dims, **fields)}))
-
-
-QKV = {"g": 4, "r": 3, "d": 4, "h": 4}
-IDENTITIES = {
-    "a matrix": ("o h", "o h", {"o": 4, "h": 4}),
-    "a product": ("(o h)", "o h", {"o": 4, "h": 4}),
-    "unequal segments": ("([q:(g r) k:g v:g] d) h", "([q:(g r) k:g v:g] d) h", QKV),
-    "unequal segments inside": ("(g [q:r k v] d) h", "(g [q:r k v] d) h", QKV),
-    "unequal segments, flat": ("[q:(g r d h) k:(g d h) v:(g d h)]", "([q:(g r) k:g v:g] d) h", QKV),
-    "segments of nothing": ("[q:(z h) k:h] ", "[q:(z h) k:h]", {"z": 0, "h": 4}),
-    "a cut on one side": ("(ib is) h", "i h", {"i": ("ib", "is"), "ib": 4, "is": 4, "h": 4}),
-    "a cut within a cut": ("ib ix iy h", "i h", {"i": ("ib", "is"), "is": ("ix", "iy"), "ib": 2, "ix": 2, "iy": 4, "h": 4}),
-    "tags that nest": ("[x:[gate up] y:[gate up]] h", "[x:[gate up] y:[gate up]] h", {"h": 4}),
-    "size one everywhere": ("1 o (1 h) x", "o x h", {"o": 4, "h": 4, "x": 1}),
-}
-
-
-@pytest.mark.parametrize(("source", "target", "dims"), IDENTITIES.values(), ids=list(IDENTITIES))
-def test_an_identity_is_one_run(source: str, target: str, dims: dict[str, Any]) -> None:
-    ((shape, first, second),) = between(source, target, dims)
-    assert (len(shape), first, second) == (1, 0, 0)
-    assert shape[0][1:] == (1, 1)
-
-
-@pytest.mark.parametrize("spread", ["(i [gate up]) h", "(i [gate up])", "([up gate] i)", "i h [gate up]", "e (i [gate up]) h"])
-def test_an_interleave_of_single_elements_is_one_block(spread: str) -> None:
-    dims = {"e": 3, "i": 4, "h": 4}
-    packed = spread.replace("(i [gate up])", "([gate up] i)").replace("i h [gate up]", "[gate up] i h")
-    shapes = between(packed.replace("[up gate]", "[gate up]"), spread, dims)
-    assert len(shapes) == (2 if "[up gate]" in spread else 1)
-
-
-def test_three_tags_are_one_block_but_two_of_three_steps_are_not_even() -> None:
-    dims = {"g": 4, "d": 2}
-    assert len(between("[q:(g d) k:(g d) v:(g d)]", "(g [q k v] d)", dims)) == 1
-    assert len(between("[q:(g d) k:(g d) v:(g d)]", "(g [k q v] d)", dims)) == 3
-
-
-def test_a_transpose_is_one_block_with_two_digits() -> None:
-    assert between("o h", "h o", {"o": 4, "h": 4}) == [(((4, 1, 4), (4, 4, 1)), 0, 0)]
-    assert between("e o h", "e h o", {"e": 2, "o": 3, "h": 3}) == [(((2, 9, 9), (3, 1, 3), (3, 3, 1)), 0, 0)]
-
-
-def test_experts_and_shards_that_lie_side_by_side_are_one_block() -> None:
-    """A block of the group for all tensors: one shape, one row a pair of tensors."""
-    dims = {"l": 3, "e": 4, "i": 4, "h": 4}
-    sources = {(x, e): lk.Spec("([gate up] i) h", dims=dims, at={"l": x, "e": e}) for x in range(3) for e in range(4)}
-    targets = {x: lk.Spec("e h (i [gate up])", dims=dims, at={"l": x}) for x in range(3)}
-    plan = lk.compile(sources, targets)
-    assert (len(plan.table), len(plan.table.shapes)) == (12, 1)
-    fused = lk.compile({r: lk.Spec("e/ep h i", dims=dims, mesh={"ep": (2, r)}, at={"l": 0}) for r in range(2)}, {"t": lk.Spec("e h i", dims=dims, at={"l": 0})})
-    assert [shape for shape, _, _ in blocks(fused)] == [((32, 1, 1),)] * 2
-
-
-def test_a_block_is_read_in_the_order_of_the_target() -> None:
-    """Offsets rise, so that a backend writes forward; blocks of one target come together."""
-    dims = {"o": 6, "h": 6}
-    plan = lk.compile(
-        {r: lk.Spec("o h/m", dims=dims, mesh={"m": (3, r)}) for r in range(3)},
-        {r: lk.Spec("o/m h", dims=dims, mesh={"m": (2, r)}) for r in range(2)},
-    )
-    order = list(zip(plan.table.target.tolist(), plan.table.target_offset.tolist(), strict=True))
-    assert order == sorted(order)
-
 
 EQUAL = [
     ("(g [q:r k v] d) h", " ( g[q:r k:1 v] d)h "),
@@ -115,7 +38,14 @@ def test_the_order_of_a_mapping_means_nothing_where_no_replica_is_chosen() -> No
 
 @pytest.mark.parametrize(
     "change",
-    [{"of": "v"}, {"at": {"l": 1}}, {"dims": {"o": 4, "h": 5, "l": 2}}, {"layout": "h o"}, {"dtype": torch.int8}, {"declared": "(o h)"}],
+    [
+        {"of": "v"},
+        {"at": {"l": 1}},
+        {"dims": {"o": 4, "h": 5, "l": 2}},
+        {"layout": "h o"},
+        {"dtype": torch.int8},
+        {"declared": "(o h)"},
+    ],
     ids=str,
 )
 def test_another_spec_makes_another_digest(change: dict[str, Any]) -> None:
@@ -151,7 +81,12 @@ def test_the_first_replica_is_the_first_of_the_mapping() -> None:
     tensors = {"A": ("h", 0), "B": ("1 h", 1), "C": ("h", 1), "D": ("h 1", 0)}
     specs = {key: lk.Spec(layout, dims=dims, at={"e": e}) for key, (layout, e) in tensors.items()}
     values: dict[str, Any] = {"A": [1, 1], "B": [[2, 2]], "C": [3, 3], "D": [[4], [4]]}
-    for order, expected in {"ABCD": [1, 1, 2, 2], "DCBA": [4, 4, 3, 3], "BDAC": [4, 4, 2, 2], "CABD": [1, 1, 3, 3]}.items():
+    for order, expected in {
+        "ABCD": [1, 1, 2, 2],
+        "DCBA": [4, 4, 3, 3],
+        "BDAC": [4, 4, 2, 2],
+        "CABD": [1, 1, 3, 3],
+    }.items():
         plan = lk.compile({key: specs[key] for key in order}, {"t": lk.Spec("e h", dims=dims)}, replicas="first")
         assert run(plan, {key: values[key] for key in order}, {"t": (2, 2)}) == {"t": expected}, order
 
@@ -208,7 +143,11 @@ def test_padding_of_a_target_is_kept_or_zeroed(how: str) -> None:
 
 
 def test_dims_serve_the_specs_that_carry_none() -> None:
-    plan = lk.compile({"s": "a b", "o": lk.Spec("c", of="o", dims={"c": 9})}, {"t": "b a", "o": lk.Spec("c", of="o", dims={"c": 9})}, {"a": 2, "b": 3})
+    plan = lk.compile(
+        {"s": "a b", "o": lk.Spec("c", of="o", dims={"c": 9})},
+        {"t": "b a", "o": lk.Spec("c", of="o", dims={"c": 9})},
+        {"a": 2, "b": 3},
+    )
     assert plan.sources["s"].shape() == (2, 3)
     assert plan.sources["o"].shape() == (9,)
     assert plan.elements == 15
@@ -254,7 +193,7 @@ def test_nbytes_counts_target_bytes() -> None:
     source = lk.Spec("h", dims=dims, dtype=torch.float32)
     plan = lk.compile({"s": source}, {"t": lk.Spec("h", dims=dims, dtype=torch.bfloat16), "u": lk.Spec("h", dims=dims)})
     assert plan.nbytes == 4 * 2 + 4 * 4
-    with pytest.raises(lk.LayoutError, match="'u'.*dtype"):
+    with pytest.raises(lk.LayoutError, match=r"'u'.*dtype"):
         _ = lk.compile({"s": lk.Spec("h", dims=dims)}, {"u": lk.Spec("h", dims=dims)}).nbytes
 
 
@@ -271,7 +210,10 @@ def test_a_part_of_a_plan_has_the_blocks_of_its_sources_alone() -> None:
 def test_offsets_past_two_to_the_thirty_first_are_whole_numbers() -> None:
     """Three quarters of a tebi-element: the table is exact, and planning counts no element."""
     dims = {"e": 384, "o": 2**15, "h": 2**16}
-    plan = lk.compile({"s": lk.Spec("e o h", dims=dims)}, {r: lk.Spec("e/ep h o", dims=dims, mesh={"ep": (384, r)}) for r in range(384)})
+    plan = lk.compile(
+        {"s": lk.Spec("e o h", dims=dims)},
+        {r: lk.Spec("e/ep h o", dims=dims, mesh={"ep": (384, r)}) for r in range(384)},
+    )
     assert plan.elements == 384 * 2**31
     assert sorted(plan.table.source_offset.tolist()) == [e * 2**31 for e in range(384)]
     plan.check()
@@ -279,7 +221,9 @@ def test_offsets_past_two_to_the_thirty_first_are_whole_numbers() -> None:
 
 def test_explain_tells_tensors_shapes_and_bytes() -> None:
     dims = {"e": 2, "i": 4, "h": 8}
-    specs = {"experts": lk.Spec("e h ([gate up] i/etp)", of="mlp.fc1", dims=dims, mesh={"etp": (1, 0)}, dtype=torch.int16)}
+    specs = {
+        "experts": lk.Spec("e h ([gate up] i/etp)", of="mlp.fc1", dims=dims, mesh={"etp": (1, 0)}, dtype=torch.int16)
+    }
     text = lk.compile(specs, {"w13": lk.Spec("e ([gate up] i) h", of="mlp.fc1", dims=dims)}).explain()
     for word in ("experts", "w13", "mlp.fc1", "e h ([gate up] i/etp)", "transpose", "128", "256"):
         assert word in text, f"{word!r} is not in:\n{text}"

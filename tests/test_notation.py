@@ -7,13 +7,13 @@ import pickle
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import layout_kernels as lk
 from layout_kernels.notation import Concat, Count, Name, Node, Product, Select
 
-some = settings(derandomize=True, deadline=None, max_examples=200)
+some = settings(derandomize=True, deadline=None, max_examples=150, phases=(Phase.generate, Phase.shrink))
 
 PUBLISHED = {
     "Megatron qkv": "(g [q:r k v] d)/tp h",
@@ -70,7 +70,17 @@ def test_white_space_only_separates(one: str, two: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "two"),
-    [("a b", "b a"), ("(a b)", "a b"), ("a", "(a)"), ("[a b]", "[b a]"), ("a/m", "a/n"), ("a/m", "(a)/m"), ("[_:a]", "a"), ("1", "2"), ("A", "a")],
+    [
+        ("a b", "b a"),
+        ("(a b)", "a b"),
+        ("a", "(a)"),
+        ("[a b]", "[b a]"),
+        ("a/m", "a/n"),
+        ("a/m", "(a)/m"),
+        ("[_:a]", "a"),
+        ("1", "2"),
+        ("A", "a"),
+    ],
 )
 def test_different_layouts_are_unequal(one: str, two: str) -> None:
     assert lk.Layout(one) != lk.Layout(two)
@@ -135,7 +145,11 @@ def test_only_a_text_is_a_layout(text: object) -> None:
         lk.Spec(text)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["(" * 5000, "(" * 5000 + "a" + ")" * 5000, "[q:" * 5000 + "a" + "]" * 5000, "9" * 5000, "a " + "1" * 40], ids=len)
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 5000, "(" * 5000 + "a" + ")" * 5000, "[q:" * 5000 + "a" + "]" * 5000, "9" * 5000, "a " + "1" * 40],
+    ids=len,
+)
 def test_a_hostile_text_is_refused_in_time(text: str) -> None:
     """Not a RecursionError, not a ValueError of int(): a text may come from another process."""
     with pytest.raises(lk.LayoutError):
@@ -172,7 +186,9 @@ def test_any_text_parses_or_is_refused(text: str) -> None:
     try:
         layout = lk.Layout(text)
     except lk.LayoutError as error:
-        assert "position" in str(error)
-        return
-    assert str(layout) == text
-    assert lk.Layout(layout.canonical) == layout
+        said = str(error)
+    else:
+        said = "position"
+        assert str(layout) == text
+        assert lk.Layout(layout.canonical) == layout
+    assert "position" in said

@@ -76,7 +76,14 @@ def test_a_scalar_and_a_dimension_of_one() -> None:
 
 @pytest.mark.parametrize(
     ("mesh", "expected"),
-    [((3, 1), [2, 3]), ((1, 0), [0, 1, 2, 3, 4, 5]), (slice(1, 5), [1, 2, 3, 4]), (slice(6, 6), []), ([4, 0, 1], [4, 0, 1]), ([], [])],
+    [
+        ((3, 1), [2, 3]),
+        ((1, 0), [0, 1, 2, 3, 4, 5]),
+        (slice(1, 5), [1, 2, 3, 4]),
+        (slice(6, 6), []),
+        ([4, 0, 1], [4, 0, 1]),
+        ([], []),
+    ],
     ids=str,
 )
 def test_selections(mesh: Any, expected: list[int]) -> None:
@@ -178,7 +185,9 @@ def test_tensors_of_one_pattern_are_one_group() -> None:
 
 
 def test_groups_number_their_tensors() -> None:
-    specs = {(e, x): lk.Spec("h", dims={"l": 2, "e": 3, "h": 1}, at={"l": x, "e": e}) for e in (2, 0, 1) for x in (1, 0)}
+    specs = {
+        (e, x): lk.Spec("h", dims={"l": 2, "e": 3, "h": 1}, at={"l": x, "e": e}) for e in (2, 0, 1) for x in (1, 0)
+    }
     groups, keys = gather(specs, None, {})
     found, _ = held(specs)
     assert len(groups) == 1
@@ -187,7 +196,14 @@ def test_groups_number_their_tensors() -> None:
 
 @pytest.mark.parametrize(
     ("layout", "expected"),
-    [("a z", []), ("z", []), ("(z a)/m", []), ("z/m", []), ("[q:z k:a]/m", ["k a1"]), ("[q:(a z) k:a]", ["k a0", "k a1"])],
+    [
+        ("a z", []),
+        ("z", []),
+        ("(z a)/m", []),
+        ("z/m", []),
+        ("[q:z k:a]/m", ["k a1"]),
+        ("[q:(a z) k:a]", ["k a0", "k a1"]),
+    ],
 )
 def test_a_size_of_nothing_is_legal_and_empty(layout: str, expected: list[str]) -> None:
     assert one(layout, {"a": 2, "z": 0}, mesh={"m": (2, 1)}) == expected

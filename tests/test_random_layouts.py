@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random layouts of both sides against a plain listing of elements, on every backend, in memory that notices a stray write."""
+"""Random layouts of both sides against a plain listing of elements, in memory that notices a stray write."""
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from random_layouts import fits, side, world
 from shadow import BACKENDS, POISON, Guarded, guarded
@@ -18,7 +20,13 @@ from layout_kernels.testing import assert_same_bytes, listing, tagged
 
 DTYPES = [torch.uint8, torch.int16, torch.bfloat16, torch.int32, torch.int64]
 randoms = st.randoms(use_true_random=False)
-few = settings(derandomize=True, deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
+few = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.generate, Phase.shrink),
+)
 Specs = dict[Any, lk.Spec]
 
 
@@ -33,7 +41,9 @@ def drawn(r: Random) -> tuple[Specs, Specs]:
 
 def elements(spec: lk.Spec) -> set[Any]:
     """The identities that a tensor holds."""
-    return {(p.tags, p.axes, n) for p in listing(spec) if not p.padding for n in p.number.reshape(-1).tolist() if n >= 0}
+    return {
+        (p.tags, p.axes, n) for p in listing(spec) if not p.padding for n in p.number.reshape(-1).tolist() if n >= 0
+    }
 
 
 def repeated(specs: Specs) -> bool:
@@ -107,17 +117,17 @@ def test_plans_are_proved_and_written_once(r: Random) -> None:
     plan = compiled(sources, targets)
     plan.check()
     assert plan == compiled(dict(sources), dict(targets))
-    written = {key: torch.zeros(spec.shape(), dtype=torch.int64).reshape(-1) for key, spec in targets.items()}
-    for shape, target, offset in zip(plan.table.shape, plan.table.target, plan.table.target_offset, strict=True):
-        places = torch.tensor(int(offset))
+    written = {key: np.zeros(math.prod(spec.shape()), dtype=np.int64) for key, spec in targets.items()}
+    rows = (plan.table.shape.tolist(), plan.table.target.tolist(), plan.table.target_offset.tolist())
+    for shape, target, offset in zip(*rows, strict=True):
+        places = np.array([offset])
         for extent, _, step in plan.table.shapes[shape]:
-            places = places.unsqueeze(-1) + torch.arange(extent) * step
-        flat = written[plan.target_keys[target]]
-        flat.index_add_(0, places.reshape(-1), torch.ones(places.numel(), dtype=torch.int64))
+            places = (places[:, None] + np.arange(extent) * step).reshape(-1)
+        np.add.at(written[plan.target_keys[target]], places, 1)
     for key, spec in targets.items():
         kept = tagged(spec, torch.int64, padding=-1).reshape(-1) < 0
         wanted = torch.ones_like(kept) if "zero" in spec.padding.values() else ~kept
-        assert torch.equal(written[key], wanted.to(torch.int64)), f"{key} {spec}"
+        assert written[key].tolist() == wanted.to(torch.int64).tolist(), f"{key} {spec}"
 
 
 @few

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tables against the plainest loop: every kernel, odd sizes, misaligned addresses, guard bytes all round.
-// Usage: random_tables [seed] [rounds]
+// Random tables against the plainest loop: every kernel, odd sizes, misaligned addresses, guard bytes all
+// round. Usage: random_tables [seed] [rounds]
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -32,7 +32,8 @@ int64_t extent() {
 }
 
 // Strides that lay the digits out in a random order, now and then with a gap; returns the bytes they span.
-int64_t lay_out(std::vector<lk::Digit>& digits, int64_t lk::Digit::*stride, int64_t element, bool may_repeat) {
+int64_t lay_out(std::vector<lk::Digit>& digits, int64_t lk::Digit::* stride, int64_t element,
+                bool may_repeat) {
   std::vector<size_t> order(digits.size());
   std::iota(order.begin(), order.end(), 0);
   if (below(3) != 0) std::shuffle(order.begin(), order.end(), random_bits);
@@ -112,15 +113,16 @@ uint64_t address(const char* pointer) {
   return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(pointer));
 }
 
-// One block with memory of its own. The source is exactly as large as what may be read, so that a sanitizer sees
-// a byte too many; the target has guards, so that we do.
+// One block with memory of its own. The source is exactly as large as what may be read, so that a sanitizer
+// sees a byte too many; the target has guards, so that we do.
 struct Placed {
   Case c;
   Bytes source, want, got;
   int64_t source_shift, target_shift;
   bool zero;
 
-  explicit Placed(const Case& of) : c(of), source_shift(below(2) * below(16)), target_shift(below(2) * below(64)) {
+  explicit Placed(const Case& of)
+      : c(of), source_shift(below(2) * below(16)), target_shift(below(2) * below(64)) {
     zero = below(10) == 0;
     source = random_bytes(c.source_span + source_shift);
     want = got = random_bytes(c.target_span + 2 * guard + target_shift);
@@ -163,6 +165,7 @@ int main(int argc, char** argv) {
   const uint64_t rounds = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 2000;
   std::set<lk::Kind> kinds;
   for (uint64_t i = 0; i < rounds; ++i) try_table(seed + i, kinds);
-  std::printf("%llu tables agree, %zu kinds of kernel\n", static_cast<unsigned long long>(rounds), kinds.size());
+  std::printf("%llu tables agree, %zu kinds of kernel\n", static_cast<unsigned long long>(rounds),
+              kinds.size());
   return rounds >= 1000 && kinds.size() < 4 ? 1 : 0;
 }

@@ -12,6 +12,7 @@ from ..errors import LayoutError, nearest
 from ..table import Table
 from .cpu import Cpu
 from .reference import Reference
+from .triton import Triton
 
 Tensors = Sequence[torch.Tensor | None]
 
@@ -20,8 +21,11 @@ class Backend(Protocol):
     """What runs a block table."""
 
     name: str
-    devices: tuple[str, ...]
     about: str
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The types of devices whose tensors it takes."""
 
     def missing(self) -> str | None:
         """Why it cannot run here, or None if it can."""
@@ -33,7 +37,7 @@ class Backend(Protocol):
         """How many kernels a replay starts."""
 
 
-_ALL: tuple[Backend, ...] = (Reference(), Cpu())
+_ALL: tuple[Backend, ...] = (Reference(), Cpu(), Triton())
 REGISTRY = {backend.name: backend for backend in _ALL}
 BY_DEVICE = {"cpu": "cpu", "cuda": "triton", "npu": "triton-ascend"}
 

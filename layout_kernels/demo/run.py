@@ -20,6 +20,7 @@ from ..errors import LayoutError
 from .settings import Settings
 
 Event = dict[str, Any]
+PROGRAM = ("-m", "layout_kernels.demo.rank")  # one rank
 
 
 @dataclass
@@ -118,7 +119,7 @@ def _start(settings: Settings, folder: Path) -> Ranks:
     for role, count in (("trainer", settings.trainers), ("rollout", settings.rollouts)):
         for rank in range(count):
             who, errors = f"{role} {rank}", folder / f"{role}{rank}"
-            command = [sys.executable, "-m", "layout_kernels.demo.rank", settings.to_json(), role, str(rank)]
+            command = [sys.executable, *PROGRAM, settings.to_json(), role, str(rank)]
             with errors.open("w") as file:
                 ranks.append((who, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True), errors))
     return ranks

@@ -73,6 +73,7 @@ class Channel(ABC):
         self.size = size
         self.time_limit = time_limit
         self.broken = False
+        self._why = ""
         self._groups: dict[tuple[int, ...], Group] = {}
 
     @staticmethod
@@ -151,13 +152,13 @@ class Channel(ABC):
 
     def fail(self, what: str, cause: BaseException | None = None) -> NoReturn:
         """Marks the channel broken and raises a `SyncError` that says who no longer answers."""
-        self.broken = True
+        self.abort(what)
         reason = f": {first_line(cause)}" if cause else f" within the time limit of {self.time_limit:g} s"
         raise SyncError(f"{self.name(self.rank)}: {what} did not end well{reason}") from cause
 
     def abort(self, reason: str) -> None:
         """Ends the sync on all ranks, within a moment where the channel has a store, else within the time limit."""
-        self.broken = True
+        self.broken, self._why = True, self._why or reason
 
     def settle(self, pending: Pending, what: str) -> None:
         """Waits for an operation, looking for breaks reported by others, at most for the time limit."""
@@ -183,7 +184,7 @@ class Channel(ABC):
 
     def _refuse_broken(self) -> None:
         if self.broken:
-            raise SyncError(f"{self.name(self.rank)}: this channel is closed or broke off earlier; connect again")
+            raise SyncError(f"{self.name(self.rank)}: this channel is closed or broke off ({self._why}); connect again")
 
 
 def first_line(cause: BaseException) -> str:

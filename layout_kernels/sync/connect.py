@@ -69,28 +69,41 @@ class Meeting:
         self.backend, self.time_limit = backend, time_limit
         self.me = f"{role} {rank}"
         self.hosts = role == "trainer" and rank == 0
+        self._client: Any = None
 
     def attend(self, previous: Session | None) -> Channel:
         """Tries sessions until all ranks are in one, or the time limit ends it."""
         deadline = time.monotonic() + self.time_limit
-        why = "no session was opened"
+        why = "trainer 0 opened none"
         while time.monotonic() < deadline:
             try:
                 session = self._open(previous, deadline)
                 names = self._gather(session, deadline)
                 return StoreChannel(self, session, names)
+            except TimeoutError:
+                break
             except BrokenError as broken:
-                if broken.report.get("fatal"):
-                    raise LayoutError(f"{self.me}: {broken}") from None
+                self._refuse_hopeless(broken, deadline)
                 why, previous = str(broken), session
+                time.sleep(0.1)
             except RuntimeError as error:  # the store went away, as it does where trainer 0 restarts
-                why, previous = first_line(error), None
+                why, previous, self._client = first_line(error), None, None
                 time.sleep(0.1)
         host = "" if self.hosts else " Trainer 0 hosts the store."
         raise SyncError(
             f"{self.me}: no session at {self._where()} within the time limit of {self.time_limit:g} s: {why}.{host}",
             () if self.hosts else ("trainer 0",),
         )
+
+    def _refuse_hopeless(self, broken: BrokenError, deadline: float) -> None:
+        """Raises where another session would end as this one did."""
+        if broken.report.get("fatal"):
+            raise LayoutError(f"{self.me}: {broken}") from None
+        missing = broken.report.get("missing")
+        if isinstance(missing, list) and missing and deadline - time.monotonic() < self.time_limit / 2:
+            raise SyncError(
+                f"{self.me}: {broken}, {broken.report.get('rank')} reports", list(map(str, missing))
+            ) from None
 
     def _where(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
@@ -112,14 +125,16 @@ class Meeting:
             if token != old and not session.is_broken():
                 return session
             time.sleep(0.02)
-        raise RuntimeError("no new session was opened by trainer 0")
+        raise TimeoutError
 
     def _store(self, deadline: float) -> Any:
         left = timedelta(seconds=max(0.5, deadline - time.monotonic()))
         host, port = self.address
         if not self.hosts:
-            _await_listener(host, port, deadline)
-            return distributed.TCPStore(host, port, wait_for_workers=False, timeout=left)
+            if self._client is None:
+                _await_listener(host, port, deadline)
+                self._client = distributed.TCPStore(host, port, wait_for_workers=False, timeout=left)
+            return self._client
         if self.address not in _servers:
             _servers[self.address] = distributed.TCPStore(
                 host, port, is_master=True, wait_for_workers=False, timeout=left
@@ -139,13 +154,13 @@ class Meeting:
         return _names(session)
 
     def _missing(self, session: Session) -> list[str]:
-        unknown = [f"any {role}" for role, world in session.worlds().items() if world is None]
+        unknown = [f"every {role}" for role, world in session.worlds().items() if world is None]
         return unknown or session.absent("here", [name.replace(" ", "/") for name in _names(session)])
 
     def _give_up(self, session: Session) -> NoReturn:
         missing = [name.replace("/", " ") for name in self._missing(session)]
         what = f"{', '.join(missing)} did not come to {self._where()}"
-        session.break_off(self.me, what)
+        session.break_off(self.me, what, missing=missing)
         raise SyncError(f"{self.me}: {what} within the time limit of {self.time_limit:g} s", missing)
 
 

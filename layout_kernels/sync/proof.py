@@ -44,9 +44,7 @@ def replica_digests(rank: int, held: Held, tensors: Mapping[str, torch.Tensor]) 
     return {name: tensor_digest(tensors[name]) for name in shared}
 
 
-def refuse_unequal_replicas(
-    channel: Channel, held: Held, digests: Mapping[int, Digests]
-) -> None:
+def refuse_unequal_replicas(channel: Channel, held: Held, digests: Mapping[int, Digests]) -> None:
     """Raises where ranks that say to hold the same hold different bytes."""
     for (name, _), ranks in replicas(held).items():
         first = digests[ranks[0]].get(name)

@@ -74,9 +74,9 @@ class Session:
             return {}
         return report if isinstance(report, dict) else {}
 
-    def break_off(self, rank: str, what: str, fatal: bool = False) -> None:
+    def break_off(self, rank: str, what: str, *, fatal: bool = False, missing: Sequence[str] = ()) -> None:
         """Reports a break; the first report stands."""
-        said = json.dumps({"rank": rank, "what": what[:2000], "fatal": fatal})
+        said = json.dumps({"rank": rank, "what": what[:2000], "fatal": fatal, "missing": list(missing)})
         self.store.compare_set("broken", "", said)
 
     def enter(self, role: str, rank: int, world: int) -> tuple[int, int]:

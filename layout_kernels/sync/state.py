@@ -36,7 +36,7 @@ class ReceiverState:
     def __str__(self) -> str:
         if self.whole:
             return f"version {self.version}"
-        if self.attempted is None:
+        if not (self.new or self.old or self.torn):
             return "no sync yet"
         counts = f"{len(self.new)} tensors new, {len(self.old)} old, {len(self.torn)} torn"
         return f"broken off in version {self.attempted}: {counts}; the next sync repairs it"

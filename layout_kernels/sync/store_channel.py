@@ -93,7 +93,7 @@ class StoreChannel(Channel):
         return self._meeting.attend(previous=self._session)
 
     def abort(self, reason: str) -> None:
-        self.broken = True
+        super().abort(reason)
         try:
             self._session.break_off(self.name(self.rank), reason)
             self._session.store.set(f"report/{self.rank}", b"1")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run functions in processes of their own, with one time limit for all: the caller gets an answer in time, always.
 
-Importing the peers takes seconds, so a host process imports them once and forks every worker. There are two hosts, since
+Importing the peers takes seconds, so a host process imports them once and forks every worker. There are two hosts:
 Megatron-Core decides at import whether TransformerEngine is there.
 """
 
@@ -47,14 +47,21 @@ def run(workers: list[Worker], logs: Path, *, seconds: float = 120, transformer_
     logs : where each process writes what it prints, and its stack if it runs out of time
     transformer_engine : with the stand-in for TransformerEngine in place when Megatron-Core is imported
     """
-    host = _host("preload_transformer_engine" if transformer_engine else "preload")
-    host.send((workers, logs, seconds))
-    if not host.poll(HOST_STARTS + seconds + 30):
-        raise WorkerError(f"the host of {[worker.name for worker in workers]} does not answer")
-    succeeded, answer = host.recv()
+    preload = "preload_transformer_engine" if transformer_engine else "preload"
+    try:
+        succeeded, answer = _ask(_host(preload), (workers, logs, seconds), HOST_STARTS + seconds + 30)
+    except (OSError, EOFError) as error:
+        raise WorkerError(f"the host process {preload!r} is gone: {error!r}") from error
     if not succeeded:
         raise WorkerError(answer)
     return answer  # type: ignore[no-any-return]
+
+
+def _ask(host: Connection, job: tuple[list[Worker], Path, float], seconds: float) -> tuple[bool, Any]:
+    host.send(job)
+    if not host.poll(seconds):
+        raise WorkerError(f"the host of {[worker.name for worker in job[0]]} does not answer")
+    return host.recv()  # type: ignore[no-any-return]
 
 
 _hosts: dict[str, Connection] = {}
@@ -63,7 +70,6 @@ _hosts: dict[str, Connection] = {}
 def _host(preload: str) -> Connection:
     """The pipe to a host that has imported `preload`."""
     if preload not in _hosts:
-        os.environ["PYTHONPATH"] = os.pathsep.join([HERE, *filter(None, sys.path)])
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, preload))
@@ -76,14 +82,20 @@ def _host(preload: str) -> Connection:
 
 def _serve(pipe: Connection, preload: str) -> None:
     """The life of a host: it ends with the process that started it, and its workers end by themselves in time."""
-    importlib.import_module(preload)
+    # pytest puts the folder above on the path, where a folder of tests passes for a package of the same name.
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(HERE).parent]
+    broken = ""
+    try:
+        importlib.import_module(preload)
+    except BaseException:  # noqa: BLE001  whatever it is, every run reports it
+        broken = f"the peers cannot be imported:\n{traceback.format_exc()}"
     while True:
         try:
-            workers, logs, seconds = pipe.recv()
+            job = pipe.recv()
         except EOFError:
             return
         try:
-            pipe.send((True, _fork(workers, logs, seconds)))
+            pipe.send((False, broken) if broken else (True, _fork(*job)))
         except WorkerError as error:
             pipe.send((False, str(error)))
 
@@ -101,6 +113,13 @@ def _fork(workers: list[Worker], logs: Path, seconds: float) -> dict[str, Any]:
         pipes[ours] = worker.name
     try:
         return _collect(pipes, logs, time.monotonic() + seconds + 10)
+    except EOFError:
+        for process in processes:
+            process.join(0.5)  # the pipe closes a moment before there is an exit status; 0 means that it answered
+        codes = {worker.name: process.exitcode for worker, process in zip(workers, processes, strict=True)}
+        ended = [name for name, code in codes.items() if code]
+        said = f"{ended} ended without an answer, exit status {[codes[name] for name in ended]}"
+        raise WorkerError(said + _said(logs, ended)) from None
     finally:
         for process in processes:
             process.kill()
@@ -116,10 +135,7 @@ def _collect(pipes: dict[Any, str], logs: Path, deadline: float) -> dict[str, An
             raise WorkerError(f"no answer in time from {sorted(missing.values())}" + _said(logs, missing.values()))
         for pipe in ready:
             name = missing[pipe]
-            try:
-                succeeded, results[name] = pipe.recv()
-            except EOFError:
-                raise WorkerError(f"{name} ended without an answer" + _said(logs, [name])) from None
+            succeeded, results[name] = pipe.recv()
             if not succeeded:
                 raise WorkerError(f"{name} failed:\n{results[name]}")
     return results
@@ -134,6 +150,7 @@ def _work(worker: Worker, pipe: Connection, log: Path, seconds: float) -> None:
     output = log.open("w")
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
+    faulthandler.enable(output)
     faulthandler.dump_traceback_later(seconds, file=output, exit=True)
     try:
         pipe.send((True, worker.function(*worker.arguments)))

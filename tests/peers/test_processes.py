@@ -37,7 +37,10 @@ def test_answers_are_collected_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("function", "said"),
-    [(complain, "bad failed.*ValueError: the reason"), (die, "bad ended without an answer.*last words")],
+    [
+        (complain, "bad failed.*ValueError: the reason"),
+        (die, r"\['bad'\] ended without an answer, exit status \[3\].*last words"),
+    ],
 )
 def test_one_failure_ends_all_at_once(function: object, said: str, tmp_path: Path) -> None:
     workers = [processes.Worker("bad", function, ()), processes.Worker("waiting", hang, ())]  # type: ignore[arg-type]
@@ -49,5 +52,5 @@ def test_one_failure_ends_all_at_once(function: object, said: str, tmp_path: Pat
 
 def test_a_process_that_hangs_is_named_with_its_stack(tmp_path: Path) -> None:
     workers = [processes.Worker("stuck", hang, ()), processes.Worker("fine", answer, (1,))]
-    with pytest.raises(processes.WorkerError, match=r"(?s)stuck ended without an answer.*Timeout.*in hang"):
+    with pytest.raises(processes.WorkerError, match=r"(?s)\['stuck'\] ended without an answer.*Timeout.*in hang"):
         processes.run(workers, tmp_path, seconds=5)

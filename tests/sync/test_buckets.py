@@ -18,8 +18,9 @@ DTYPES = (torch.bfloat16, torch.float32, torch.uint8, torch.complex128)
 Held = dict[int, dict[str, Holding]]
 
 
-def tensor(name: str, elements: int, dtype: torch.dtype = torch.bfloat16, mesh: dict[str, tuple[int, int]] | None = None) -> Holding:
-    return Holding(Spec("n", of=name, dims={"n": elements}, mesh=mesh), (elements,), dtype)
+def tensor(name: str, elements: int, dtype: torch.dtype = torch.bfloat16, rank: int = 0) -> Holding:
+    """Its mesh has a tp that the layout does not use, as those of replicas have."""
+    return Holding(Spec("n", of=name, dims={"n": elements}, mesh={"tp": (4, rank)}), (elements,), dtype)
 
 
 def plan(held: Held, bucket_bytes: int) -> list[Bucket]:
@@ -74,7 +75,7 @@ def test_random_holdings(seed: int) -> None:
         elements = random_numbers.choice([0, 1, 3, 32, 100, 1000])
         dtype = random_numbers.choice(DTYPES)
         for rank in random_numbers.sample(sorted(held), random_numbers.randint(1, len(held))):
-            held[rank][f"t{number}"] = tensor(f"t{number}", elements, dtype, {"tp": (4, rank)})  # the layout has no tp
+            held[rank][f"t{number}"] = tensor(f"t{number}", elements, dtype, rank)
     limit = random_numbers.choice([64, 128, 1024, 1 << 20])
     found = plan(held, limit)
     check(held, found, limit)
@@ -83,7 +84,7 @@ def test_random_holdings(seed: int) -> None:
 
 
 def test_replicas_are_shared_evenly_and_shards_are_not_replicas() -> None:
-    held: Held = {rank: {f"norm{n}": tensor(f"norm{n}", 500) for n in range(40)} for rank in range(4)}
+    held: Held = {rank: {f"norm{n}": tensor(f"norm{n}", 500, rank=rank) for n in range(40)} for rank in range(4)}
     for rank in range(4):
         shard = Spec("n/tp", of="big", dims={"n": 4000}, mesh={"tp": (4, rank)})
         held[rank]["big"] = Holding(shard, (1000,), torch.bfloat16)

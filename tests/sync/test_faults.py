@@ -100,20 +100,20 @@ def test_a_rank_that_never_connects_is_named(workers: Workers) -> None:
     address = free_address()
     calls: dict[str, tuple[object, ...]] = {}
     for rank in range(2):
-        calls[f"trainer {rank}"] = (jobs.join, address, "trainer", rank, 2, 3.0, {})
-    calls["rollout 1"] = (jobs.join, address, "rollout", 1, 2, 3.0, {})
+        calls[f"trainer {rank}"] = (jobs.join, address, "trainer", rank, 2, LIMIT, {})
+    calls["rollout 1"] = (jobs.join, address, "rollout", 1, 2, LIMIT, {})
     workers.run({name: (jobs.ready,) for name in calls})
     for answer in workers.run(calls).values():
         assert "rollout 0 did not come" in answer.message
-        assert answer.seconds < 3.5
+        assert answer.seconds < LIMIT + 0.5
 
 
 def test_a_rank_that_never_syncs_is_named(workers: Workers) -> None:
-    names = join(workers, limit=4.0)
+    names = join(workers, limit=LIMIT)
     present = [name for name in names if name != "rollout 0"]
     for answer in workers.run({name: (jobs.sync_as_it_is, 1, {}) for name in present}).values():
         assert "rollout 0" in answer.message
-        assert answer.seconds < 4.5
+        assert answer.seconds < LIMIT + 0.5
     sync_all(workers, names, 1)  # it comes late, and all connect again
 
 

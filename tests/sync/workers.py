@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -20,6 +21,7 @@ SERVER.set_forkserver_preload(["torch", "layout_kernels.sync"])
 def _serve(pipe: Any) -> None:
     import torch
 
+    faulthandler.enable()
     torch.set_num_threads(1)
     state: dict[str, Any] = {}
     while True:
