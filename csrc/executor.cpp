@@ -108,7 +108,9 @@ void Executor::run() const {
 void copy(uint64_t target, uint64_t source, int64_t nbytes, int threads, bool streaming) {
   check_threads(threads);
   if (nbytes < 0) throw std::invalid_argument("a copy of " + std::to_string(nbytes) + " bytes");
-  const int64_t grain = largest_task;
+  // A plain memcpy chooses its stores by length, so each thread gets its share in one piece.
+  const int64_t share = std::max<int64_t>(1, (nbytes + threads - 1) / threads);
+  const int64_t grain = streaming ? largest_task : share;
   for_each_task(static_cast<size_t>((nbytes + grain - 1) / grain), threads, [=](size_t task) {
     const int64_t first = static_cast<int64_t>(task) * grain;
     copy_bytes(reinterpret_cast<char*>(target) + first, reinterpret_cast<const char*>(source) + first,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as files: the Specs as JSON beside the table's arrays, in one .npz archive without pickle."""
+"""Plans as files: a line of text, then the Specs as JSON and the table's arrays in one .npz archive without pickle."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zipfile
 from collections.abc import Mapping
@@ -19,8 +20,7 @@ from .table import Table
 if TYPE_CHECKING:
     from .plan import CopyPlan
 
-FORMAT = 1
-_UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile)
+FORMAT = "layout-kernels plan 1"
 COLUMNS = ("shape", "source", "target", "source_offset", "target_offset")
 
 
@@ -31,7 +31,6 @@ def made_from(plan: CopyPlan, *, ordered: bool) -> dict[str, Any]:
     ``ordered``, equal mappings give equal data.
     """
     return {
-        "format": FORMAT,
         "sources": _sides(plan.sources, ordered or plan.replicas == "first"),
         "targets": _sides(plan.targets, ordered),
         "unused": plan.unused,
@@ -87,61 +86,50 @@ def save(plan: CopyPlan, path: Path) -> None:
     }
     columns: dict[str, Any] = dict(zip(COLUMNS, plan.table.columns(), strict=True))
     text = json.dumps(made_from(plan, ordered=True) | extra, sort_keys=True)
-    seal = np.frombuffer(_seal(text, plan.table).encode(), dtype=np.uint8)
-    with path.open("wb") as file:
-        written = np.frombuffer(text.encode(), dtype=np.uint8)
-        np.savez_compressed(file, allow_pickle=False, plan=written, seal=seal, **columns)
+    archive = io.BytesIO()
+    np.savez_compressed(archive, allow_pickle=False, plan=np.frombuffer(text.encode(), dtype=np.uint8), **columns)
+    path.write_bytes(_head(archive.getvalue()) + archive.getvalue())
 
 
-def _seal(text: str, table: Table) -> str:
-    """A digest of all that a file holds: it shows damage; the proof is `CopyPlan.check`."""
-    digest = hashlib.sha256(text.encode())
-    for column in table.columns():
-        digest.update(column.tobytes())
-    return digest.hexdigest()
+def _head(archive: bytes) -> bytes:
+    """The first line of a file: its format, and a digest that shows damage before anything is parsed."""
+    return f"{FORMAT} {hashlib.sha256(archive).hexdigest()}\n".encode()
 
 
 def load(path: Path) -> dict[str, Any]:
     """The fields of the `CopyPlan` that a file holds."""
+    head, _, archive = path.read_bytes().partition(b"\n")
+    if not head.startswith(FORMAT.encode()):
+        raise LayoutError(f"{path} holds no plan that this version reads: it begins with {head[:40]!r}, not {FORMAT!r}")
+    if head + b"\n" != _head(archive):
+        raise LayoutError(f"{path}: the plan was changed since it was saved")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            text, seal = (archive[name].tobytes().decode() for name in ("plan", "seal"))
-            columns = [archive[name] for name in COLUMNS]
-        data = json.loads(text)
-        table = Table(tuple(tuple(tuple(digit) for digit in shape) for shape in data["shapes"]), *columns)
-        if data["format"] != FORMAT:
-            raise LayoutError(f"{path}: a plan of format {data['format']}; this version reads {FORMAT}")
-        if _seal(text, table) != seal:
-            raise LayoutError(f"{path}: the plan was changed since it was saved")
-        _check_table(path, table, data)
-        return {
-            "sources": _from_sides(data["sources"]),
-            "targets": _from_sides(data["targets"]),
-            "source_keys": tuple(map(_from_json, data["source_keys"])),
-            "target_keys": tuple(map(_from_json, data["target_keys"])),
-            "table": table,
-            "unused": data["unused"],
-            "replicas": data["replicas"],
-            "inverted": data["inverted"],
-            "strides": tuple({_from_json(key): tuple(stride) for key, stride in side} for side in data["strides"]),
-        }
-    except LayoutError:
-        raise
-    except (
-        KeyError,
-        IndexError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OSError,
-        EOFError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise LayoutError(f"{path} holds no plan: {error}") from error
+        return _read(path, archive)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise error if isinstance(error, LayoutError) else LayoutError(f"{path} holds no plan: {error}") from error
+
+
+def _read(path: Path, archive: bytes) -> dict[str, Any]:
+    with np.load(io.BytesIO(archive), allow_pickle=False) as arrays:
+        data = json.loads(arrays["plan"].tobytes())
+        columns = [arrays[name] for name in COLUMNS]
+    table = Table(tuple(tuple(tuple(digit) for digit in shape) for shape in data["shapes"]), *columns)
+    _check_table(path, table, data)
+    return {
+        "sources": _from_sides(data["sources"]),
+        "targets": _from_sides(data["targets"]),
+        "source_keys": tuple(map(_from_json, data["source_keys"])),
+        "target_keys": tuple(map(_from_json, data["target_keys"])),
+        "table": table,
+        "unused": data["unused"],
+        "replicas": data["replicas"],
+        "inverted": data["inverted"],
+        "strides": tuple({_from_json(key): tuple(stride) for key, stride in side} for side in data["strides"]),
+    }
 
 
 def _check_table(path: Path, table: Table, data: dict[str, Any]) -> None:
-    """A seal can be made again by anybody: what an executor takes for granted must hold all the same."""
+    """A digest can be made again by anybody: what an executor takes for granted must hold all the same."""
     digits = [number for shape in table.shapes for digit in shape for number in digit]
     sound = all(isinstance(number, int) and number >= 0 for number in digits)
     sound = sound and all(len(digit) == 3 and digit[0] >= 1 for shape in table.shapes for digit in shape)

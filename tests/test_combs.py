@@ -163,3 +163,28 @@ def test_a_period_that_is_no_multiple_of_the_step_below() -> None:
         assert_met(tail, other)
         assert_met(other, tail)
     assert meet(head, tail) == ([], [head])
+
+
+def ranges(r: Random, size: int) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(sorted({0, size, *(r.randrange(size + 1) for _ in range(2))})))
+
+
+@some
+@given(r=randoms)
+def test_many_shards_are_cut_out_of_one_box_in_any_order(r: Random) -> None:
+    """What a shard leaves over still meets the other shards of the same cut."""
+    factors = chain(r)
+    left, size = [comb_of(r, factors, full=True)], math.prod(factors)
+    below = math.prod(factors[r.randrange(1, len(factors) + 1) :])
+    shards = []
+    for first, last in ranges(r, size // below):
+        for low, high in ranges(r, below):
+            digits = [Digit(below, last - first, (below, 0)), Digit(1, high - low, (1, 0))]
+            start = first * below + low
+            shards.append(Comb(start, tuple(digit for digit in digits if digit.extent > 1), (start, 0)))
+    r.shuffle(shards)
+    for shard in shards:
+        met = [meet(comb, shard) for comb in left]
+        assert sum(one.size for pairs, _ in met for one, _ in pairs) == shard.size
+        left = [comb for _, rest in met for comb in rest]
+    assert not left

@@ -97,7 +97,7 @@ def test_a_rank_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ("changed", "said"),
     [
         ({"transport": "pigeon"}, "broadcast"),
-        ({"train": "tp=2,pe=2"}, "the nearest is 'ep'"),
+        ({"train": "tp=2,pe=2"}, "'pe=2' is not one of tp=N, ep=N"),
         ({"model": "glm-4.7-flsh"}, "glm-4.7-flash"),
         ({"steps": 0}, "at least 1"),
         ({"train": "tp=2,ep=3"}, "do not cover"),

@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from importlib.metadata import PackageNotFoundError, distribution
+from functools import cache
+from importlib.metadata import distributions
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..errors import LayoutError
 from ..table import Integers, Table
 from .device_table import DeviceTable, Recipe, Rows, Transpose, pack, recipes
 from .elements import Kind, Tensors, addresses, kinds
-from .triton_variants import PROGRAMS, WARPS, Variant, variant_of
+from .triton_variants import WARPS, Variant, variant_of
 
 DISTRIBUTIONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm")
 Choice = tuple[Integers, list[int], int]  # blocks, their shape as a kernel reads it, tiles of each
@@ -37,7 +38,7 @@ class Triton:
 
     def missing(self) -> str | None:
         """Why no kernel can run here, if none can."""
-        if not any(map(_installed, DISTRIBUTIONS)):
+        if not installed():
             return "triton is not installed"
         if not interpreting() and not torch.cuda.is_available():
             return "there is no CUDA or ROCm device (TRITON_INTERPRET=1 interprets it on the CPU)"
@@ -61,12 +62,11 @@ def interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def _installed(name: str) -> bool:
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True
+@cache
+def installed() -> bool:
+    """Whether Triton is, asked of packages: a folder named triton on the path would pass for a module."""
+    names = {distribution.metadata["Name"] for distribution in distributions()}
+    return not names.isdisjoint(DISTRIBUTIONS)
 
 
 def _only_device(tensors: Sequence[torch.Tensor]) -> torch.device:
@@ -80,6 +80,8 @@ def device_tables(
     table: Table, known: Sequence[Kind], kind: Integers, source: Integers, target: Integers
 ) -> dict[Variant, DeviceTable]:
     """For each variant of kernel that is needed, the blocks that it takes, by their kinds and addresses."""
+    if not len(table):
+        return {}
     asked = (table.shape * len(known) + kind) * 2 + (table.source < 0)
     used, count = np.unique(asked, return_counts=True)
     alike = np.split(np.argsort(asked, kind="stable"), np.cumsum(count)[:-1])
@@ -146,8 +148,7 @@ class Replay:
         self.launches = len(tables)
         self.table_nbytes = sum(table.nbytes for table in tables.values())
         self._device = device
-        programs = _programs(device)
-        self._ready = [_Launch(variant, table, device, programs) for variant, table in tables.items()]
+        self._ready = [_Launch(variant, table, device) for variant, table in tables.items()]
         with _current(device):
             for launch in self._ready:
                 launch.start(0)  # compiles and loads: a capture must find every kernel in its place
@@ -161,23 +162,25 @@ class Replay:
 class _Launch:
     """One kernel with all its arguments."""
 
-    def __init__(self, variant: Variant, table: DeviceTable, device: torch.device, programs: int) -> None:
+    def __init__(self, variant: Variant, table: DeviceTable, device: torch.device) -> None:
         from . import triton_kernels
 
         self.count = len(table.tiles)
         self._kernel = triton_kernels.transposes if variant.transposed else triton_kernels.rows
-        self._constants = triton_kernels.constants(variant)
-        self._grid = (min(self.count, programs),)
+        self._constants = triton_kernels.constants(variant) | {"num_warps": WARPS}
+        if device.type == "cuda" and torch.version.hip is None:
+            self._constants["maxnreg"] = variant.registers
+        self._grid = (min(self.count, _programs(device, variant)),)
         self._tables = [torch.from_numpy(array).to(device) for array in (table.tiles, table.words)]
 
     def start(self, count: int) -> None:
-        self._kernel[self._grid](*self._tables, count, **self._constants, num_warps=WARPS)
+        self._kernel[self._grid](*self._tables, count, **self._constants)
 
 
-def _programs(device: torch.device) -> int:
+def _programs(device: torch.device, variant: Variant) -> int:
     if device.type == "cpu":
         return INTERPRETED_PROGRAMS
-    return PROGRAMS * int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return variant.programs * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def _current(device: torch.device) -> AbstractContextManager[Any]:

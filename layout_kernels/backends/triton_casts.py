@@ -3,7 +3,7 @@
 
 A NaN keeps its sign and the top of its payload, and becomes quiet; conversions of the hardware do not.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 # ruff: noqa: N803, RET505  (compile-time arguments are upper case, and what is compiled hangs on if and else)
 
 from __future__ import annotations

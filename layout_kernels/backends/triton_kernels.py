@@ -5,7 +5,7 @@
 address, where its shape stands in ``words``, and its first tile. Steps are in what one access element holds, and
 ``WIDTH`` neighbours move as one access.
 """
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 # ruff: noqa: N803  (compile-time arguments are upper case)
 
 from __future__ import annotations

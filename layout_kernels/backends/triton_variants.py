@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .device_table import Recipe, Rows, Transpose, length
+from .device_table import WIDEST, Recipe, Rows, Transpose, length
 
 LARGEST_INDEX = 2**31 - 2**20  # positions of a block counted in 32 bits, with room for the last tile
 
-# The launch heuristic. Nothing here knows a model: only sizes of elements and accesses.
-TILE = 16 * 1024  # bytes of a tile: enough in flight on a multiprocessor with a few programs, and a table of 4 in 16 Ki
-WARPS = 8  # 256 threads: four 16-byte accesses each, which leaves registers for two programs a multiprocessor and more
-LANES = 1024  # positions of a step of rows: four for each thread; narrower accesses take more steps for one tile
-ACCESSES = 8  # of one thread in a step of a transpose: with more, narrow accesses would spill
-PROGRAMS = 4  # for each multiprocessor: while one waits for its table, others have data in flight
+# The launch heuristic: nothing here knows a model, only sizes of elements and accesses.
+TILE = 16 * 1024  # bytes of a tile: enough in flight on a multiprocessor with a few programs; the table takes 4 of them
+WARPS = 8  # 256 threads: of a tile, each has four 16-byte accesses in flight
+LANES = 1024  # positions in a step of rows: four for each thread; narrower accesses take more steps for one tile
+ACCESSES = 8  # of one thread in a step of a transpose: with more, the addresses of narrow accesses would spill
+ROWS = 4  # programs on a multiprocessor: while one waits for its table, others have data in flight
+TRANSPOSES = 3  # they hold addresses of both sides, in more registers
+NARROW_TRANSPOSES = 2  # the narrower an access, the more addresses
+REGISTERS = 65536  # of a multiprocessor, sm_80 to sm_100
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,18 @@ class Variant:
     width: int
     cast: int
     wide: bool  # positions counted in 64 bits
+
+    @property
+    def programs(self) -> int:
+        """How many programs share a multiprocessor."""
+        if not self.transposed:
+            return ROWS
+        return TRANSPOSES if self.width * min(self.ours, self.theirs) == WIDEST else NARROW_TRANSPOSES
+
+    @property
+    def registers(self) -> int:
+        """What the compiler may give a thread, so that it neither crowds out programs nor spills to be small."""
+        return REGISTERS // (self.programs * WARPS * 32) // 8 * 8
 
     @property
     def steps(self) -> int:

@@ -140,8 +140,9 @@ def _events(ranks: Ranks) -> Iterator[Event]:
 def _hear(who: str, process: subprocess.Popen[str], errors: Path, heard: queue.Queue[Event]) -> None:
     stream: IO[str] | None = process.stdout
     assert stream is not None
-    for line in stream:
-        heard.put(json.loads(line))
+    with stream:
+        for line in stream:
+            heard.put(json.loads(line))
     status = process.wait()
     said = "\n".join(errors.read_text().splitlines()[-12:]) if status and errors.exists() else ""
     heard.put({"event": "ended", "who": who, "status": status, "said": said})
