@@ -91,5 +91,15 @@ def test_a_block_is_read_in_the_order_of_the_target() -> None:
         {r: lk.Spec("o h/m", dims=dims, mesh={"m": (3, r)}) for r in range(3)},
         {r: lk.Spec("o/m h", dims=dims, mesh={"m": (2, r)}) for r in range(2)},
     )
-    order = list(zip(plan.table.target.tolist(), plan.table.target_offset.tolist(), strict=True))
-    assert order == sorted(order)
+    turned = lk.compile(
+        {
+            (tag, x): lk.Spec(f"[{tag}] h", dims={"l": 3, "h": 6}, at={"l": x})
+            for tag in ("gate", "up")
+            for x in range(3)
+        },
+        {x: lk.Spec("[up gate] h", dims={"l": 3, "h": 6}, at={"l": x}) for x in range(3)},
+    )
+    for table in (plan.table, turned.table):
+        order = list(zip(table.target.tolist(), table.target_offset.tolist(), strict=True))
+        assert order == sorted(order)
+        assert len(order) == 6

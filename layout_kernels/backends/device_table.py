@@ -117,22 +117,29 @@ def _transpose(digits: tuple[Digit, ...], ours: int, theirs: int) -> Transpose |
     if ours == theirs and ours not in (1, 2, 4, 8):
         return None
     left = list(digits)
-    across, down = _chain(left, 1, ours), _chain(left, 2, theirs)
-    if not across or not down or min(length(across), length(down)) < SHORTEST:
+    across, down = _take(left, 1, ours), _take(left, 2, theirs)
+    if across is None or down is None:
         return None
-    return Transpose(ours, theirs, across, down, tuple(left))
+    sides = _chain(across, left, 1), _chain(down, left, 2)
+    if min(map(length, sides)) < SHORTEST:
+        return None
+    return Transpose(ours, theirs, *sides, tuple(left))
 
 
-def _chain(left: list[Digit], side: int, step: int) -> tuple[Digit, ...]:
-    """Takes the digits that continue one another on one side (1: the source, 2: the target)."""
-    taken: list[Digit] = []
-    while True:
-        following = next((digit for digit in left if digit[side] == step), None)
-        if following is None:
-            return tuple(taken)
-        left.remove(following)
+def _take(left: list[Digit], side: int, step: int) -> Digit | None:
+    """The digit of this step on a side (1: the source, 2: the target), which is then no longer left."""
+    found = next((digit for digit in left if digit[side] == step), None)
+    if found is not None:
+        left.remove(found)
+    return found
+
+
+def _chain(first: Digit, left: list[Digit], side: int) -> tuple[Digit, ...]:
+    """A digit and those that continue it on one side, so that all of them are contiguous there."""
+    taken = [first]
+    while (following := _take(left, side, taken[-1][0] * taken[-1][side])) is not None:
         taken.append(following)
-        step *= following[0]
+    return tuple(taken)
 
 
 @dataclass(frozen=True)

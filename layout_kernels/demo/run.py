@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import queue
 import socket
 import subprocess
@@ -115,13 +116,17 @@ Ranks = list[tuple[str, "subprocess.Popen[str]", Path]]
 
 
 def _start(settings: Settings, folder: Path) -> Ranks:
+    # A rank must import what this process imported, also where the working directory holds a checkout that is not built.
+    places = os.pathsep.join(os.path.abspath(place) for place in sys.path)
+    surroundings: dict[str, Any] = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": places}}
     ranks = []
     for role, count in (("trainer", settings.trainers), ("rollout", settings.rollouts)):
         for rank in range(count):
             who, errors = f"{role} {rank}", folder / f"{role}{rank}"
             command = [sys.executable, *PROGRAM, settings.to_json(), role, str(rank)]
             with errors.open("w") as file:
-                ranks.append((who, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True), errors))
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, **surroundings)
+                ranks.append((who, process, errors))
     return ranks
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ def settings(
         rollout={name: parse_mesh("--rollout", rollout, ROLLOUT).get(name, 1) for name in ROLLOUT},
         engine=engine,
         device=device,
-        dump=dump,
+        dump=None if dump is None else str(Path(dump).resolve()),
     )
     dense, sparse = chosen.train["tp"], chosen.train["ep"] * chosen.train["etp"]
     if max(dense, sparse) % min(dense, sparse):
