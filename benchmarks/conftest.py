@@ -16,7 +16,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     timed = [bench for bench in getattr(session, "benchmarks", []) if bench.stats.rounds]
     groups: dict[str, dict[str, Any]] = {}
     for bench in timed:
-        groups.setdefault(bench.group, {})[bench.extra_info["who"]] = bench
+        if "who" in bench.extra_info:
+            groups.setdefault(bench.group, {})[bench.extra_info["who"]] = bench
     if not groups:
         return
     table = Table("work", "ours, ms", "GB/s", "of memcpy", "of streaming copy", "times torch", title="medians, one run")

@@ -111,9 +111,15 @@ def _reach(comb: Comb) -> int:
     return comb.last - comb.start - (comb.digits[0].weight * (comb.digits[0].extent - 1) if comb.digits else 0)
 
 
-# A digit of weight w cuts the numbers into windows of w, one for each of its values. Where a comb holds only part of
-# each window (rank 1 of an inner part), its first number does not say where windows begin: that is chosen so that
-# nothing that either comb holds together lies across a boundary.
+# A digit of weight w cuts the numbers into windows of w, one for each of its values:
+#
+#     numbers            0  1  2  3  4  5  6  7  8  9 10 11
+#     windows of 4      |0  .  .  .|1  .  .  .|2  .  .  . |
+#     a comb             .  .  2  3  .  .  6  7  .  . 10 11     start 2, digits (4, 3) and (1, 2)
+#
+# Where a comb holds only part of each window, as here (rank 1 of an inner part), its first number does not say where
+# windows begin. They begin at multiples of w where the whole axis is cut, and elsewhere wherever nothing that either
+# comb holds together lies across a boundary.
 
 
 def _meet_windows(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Comb]]:
@@ -171,7 +177,7 @@ def _meet_equal(one: Comb, two: Comb) -> tuple[list[tuple[Comb, Comb]], list[Com
 def _apart(one: Comb, two: Comb) -> int:
     """How many windows ``two`` begins after ``one``, both having a highest digit of one weight."""
     weight = one.digits[0].weight
-    for begin in (one.start, two.start):
+    for begin in (0, one.start, two.start):
         ours, theirs = (divmod(comb.start - begin, weight) for comb in (one, two))
         if ours[1] + _reach(one) < weight and theirs[1] + _reach(two) < weight:
             return theirs[0] - ours[0]
@@ -182,7 +188,7 @@ def _lead(comb: Comb, frame: Comb) -> int:
     """How far before the first number of ``frame`` its windows begin, for cutting ``comb`` at them."""
     weight = frame.digits[0].weight
     step = comb.digits[0].weight if comb.digits else weight
-    for lead in (0, (frame.start - comb.start) % step):
+    for lead in (frame.start % weight, 0, (frame.start - comb.start) % step):
         first, last = (number - frame.start + lead for number in (comb.start, comb.last))
         nested = weight % step == 0 and first % step + _reach(comb) < step
         if lead + _reach(frame) < weight and (nested or first // weight == last // weight):

@@ -31,9 +31,10 @@ def explain(plan: CopyPlan) -> str:
     for pair, shapes in pairs.items():
         ours, theirs = first[pair]
         lines += ["", _heading(ours, plan.sources.get(ours)), _heading(theirs, plan.targets[theirs], arrow=True)]
-        lines += [
-            f"    {count:>7} x {_shape(table.shapes[number], pair[0] is None)}" for number, count in shapes.items()
-        ]
+        size = _itemsize(plan, ours, theirs)
+        for number, count in shapes.items():
+            shape = table.shapes[number]
+            lines.append(f"    {count:>7} x {_shape(shape, ours is None)}{_amount(shape, count, size)}")
     return "\n".join(lines)
 
 
@@ -51,7 +52,7 @@ def _itemsize(plan: CopyPlan, source: Any, target: Any) -> int | None:
     return dtype.itemsize if dtype else None
 
 
-def _bytes(shape: Shape, count: int, size: int | None) -> str:
+def _amount(shape: Shape, count: int, size: int | None) -> str:
     elements = count * math.prod(extent for extent, _, _ in shape)
     return f"; {elements:,} elements" + (f", {elements * size:,} bytes" if size else "")
 

@@ -98,7 +98,10 @@ def _head(archive: bytes) -> bytes:
 
 def load(path: Path) -> dict[str, Any]:
     """The fields of the `CopyPlan` that a file holds."""
-    head, _, archive = path.read_bytes().partition(b"\n")
+    try:
+        head, _, archive = path.read_bytes().partition(b"\n")
+    except OSError as error:
+        raise LayoutError(f"{path} holds no plan: {error}") from error
     if not head.startswith(FORMAT.encode()):
         raise LayoutError(f"{path} holds no plan that this version reads: it begins with {head[:40]!r}, not {FORMAT!r}")
     if head + b"\n" != _head(archive):

@@ -78,6 +78,9 @@ class Spec:
         put(self, "layout", _layout(layout))
         put(self, "declared", None if declared is None else _layout(declared))
         put(self, "of", of)
+        for name, given in (("dims", dims), ("mesh", mesh), ("at", at), ("padding", padding)):
+            if given is not None and not isinstance(given, Mapping):
+                raise LayoutError(f"{name} is {given!r}: a mapping of names was wanted")
         put(self, "dims", None if dims is None else _frozen(dims))
         self.sizes()
         put(self, "mesh", _checked(mesh, _check_selection))

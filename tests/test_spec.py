@@ -30,14 +30,6 @@ def test_declared_holds_as_many_elements() -> None:
     assert right.shape(DIMS) == (4, 16)
 
 
-def test_padding_that_names_nothing() -> None:
-    """A slip of the pen must not turn "zero" into "keep"."""
-    short = {"w": (3, "w1", "w0"), "w1": 2, "w0": 2}
-    for name, nearest in {"ww": "'w'", "pda": "'pad'"}.items():
-        target = Spec("[_:w pad]", dims=short, padding={"pad": "zero", name: "zero"})
-        refused({"s": Spec("[_:w]", dims={"w": 3})}, {"t": target}, "'t'", f"'{name}'", nearest)
-
-
 @pytest.mark.parametrize(
     ("fields", "word"),
     [

@@ -13,6 +13,7 @@ from ..table import Table
 from .cpu import Cpu
 from .reference import Reference
 from .triton import Triton
+from .triton_ascend import TritonAscend
 
 Tensors = Sequence[torch.Tensor | None]
 
@@ -37,7 +38,7 @@ class Backend(Protocol):
         """How many kernels a replay starts."""
 
 
-_ALL: tuple[Backend, ...] = (Reference(), Cpu(), Triton())
+_ALL: tuple[Backend, ...] = (Reference(), Cpu(), Triton(), TritonAscend())
 REGISTRY = {backend.name: backend for backend in _ALL}
 BY_DEVICE = {"cpu": "cpu", "cuda": "triton", "npu": "triton-ascend"}
 

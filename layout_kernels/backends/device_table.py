@@ -1,145 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The block table in the form that devices walk: shapes as rows or transposes, blocks cut into tiles of one size.
+"""The block table in the form that devices walk: which kernel takes which blocks, cut into tiles of one size.
 
 It is the same for every device; what a tile is, each backend says itself.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ..table import Integers, Shape
+from ..errors import LayoutError
+from ..table import Integers, Table
 from .elements import Kind
+from .recipes import Recipe, Rows, Transpose, recipes
 
-Digit = tuple[int, int, int]  # extent, bytes between neighbours in the source and in the target
-WIDEST = 16  # bytes that any device moves in one access
-SHORTEST = 16  # elements: a transpose with a shorter side would leave most of its tile empty
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Runs in any order: digits innermost first, the first one contiguous on both sides, of elements of these bytes."""
-
-    ours: int
-    theirs: int
-    digits: tuple[Digit, ...]
-
-    @property
-    def width(self) -> int:
-        """How many neighbouring elements may move as one: a power of two that divides the run and every step."""
-        whole = [self.digits[0][0], WIDEST // min(self.ours, self.theirs)]
-        for _, source, target in self.digits[1:]:
-            whole += [source // self.ours, target // self.theirs]
-        return power_of_two(whole)
+Choice = tuple[Integers, list[int], int]  # blocks, their shape as a kernel reads it, tiles of each
 
 
-@dataclass(frozen=True)
-class Transpose:
-    """``across`` runs fastest in the source, ``down`` in the target; digits innermost first; bytes of an element."""
+class Variant(Protocol):
+    """One compiled kernel; two that are equal are one launch."""
 
-    ours: int
-    theirs: int
-    across: tuple[Digit, ...]
-    down: tuple[Digit, ...]
-    outer: tuple[Digit, ...]
+    def __hash__(self) -> int: ...
 
-    @property
-    def lengths(self) -> tuple[int, int]:
-        """Elements across and down."""
-        return length(self.across), length(self.down)
-
-    @property
-    def width(self) -> int:
-        """How many neighbouring elements may move as one, on both sides alike."""
-        whole = [*self.lengths, WIDEST // min(self.ours, self.theirs)]
-        whole += [target // self.theirs for _, _, target in self.across + self.outer]
-        whole += [source // self.ours for _, source, _ in self.down + self.outer]
-        return power_of_two(whole)
+    def shape(self, recipe: Recipe) -> tuple[list[int], int]:
+        """The recipe as its kernel reads it, and its number of tiles."""
 
 
-Recipe = Rows | Transpose
-
-
-def power_of_two(numbers: Sequence[int]) -> int:
-    """The largest that divides all numbers; 0 divides by anything."""
-    bits = 0
-    for number in numbers:
-        bits |= number
-    return bits & -bits
-
-
-def length(digits: Sequence[Digit]) -> int:
-    """How many positions the digits have together."""
-    return math.prod(extent for extent, _, _ in digits)
-
-
-@lru_cache(maxsize=4096)
-def recipes(shape: Shape, kind: Kind, zero: bool) -> tuple[Rows, Transpose | None] | None:
-    """A shape as rows, which every shape is, and as a transpose where it is a good one; None where it is empty."""
-    digits = _digits(shape, kind, zero)
-    if length(digits) == 0:
-        return None
-    ours, theirs = (kind[0], kind[1]) if kind[2] else (1, 1)
-    rows = digits if digits and digits[0][1:] == (ours, theirs) else ((1, ours, theirs), *digits)
-    return Rows(ours, theirs, rows), _transpose(digits, ours, theirs)
-
-
-def _digits(shape: Shape, kind: Kind, zero: bool) -> tuple[Digit, ...]:
-    """In bytes, innermost in the target first, neighbours that step alike merged; a moved element is a run of bytes."""
-    ours, theirs, cast = kind
-    digits = [(extent, target * theirs if zero else source * ours, target * theirs) for extent, source, target in shape]
-    if not cast:
-        digits.append((theirs, 1, 1))
-    merged: list[Digit] = []
-    for extent, source, target in sorted(digits, key=lambda digit: digit[2]):
-        if extent == 1:
-            continue
-        if merged and (source, target) == tuple(merged[-1][0] * step for step in merged[-1][1:]):
-            merged[-1] = (merged[-1][0] * extent, *merged[-1][1:])
-        else:
-            merged.append((extent, source, target))
-    return tuple(merged)
-
-
-def _transpose(digits: tuple[Digit, ...], ours: int, theirs: int) -> Transpose | None:
-    """Where one digit runs fastest in the source and another in the target, in elements that fit a register."""
-    if digits and digits[0][1:] == (ours, theirs):
-        unit, digits = digits[0][0], digits[1:]
-        ours, theirs = unit * ours, unit * theirs
-    if ours != theirs and min(ours, theirs) not in (2, 4):
-        return None
-    if ours == theirs and ours not in (1, 2, 4, 8):
-        return None
-    left = list(digits)
-    across, down = _take(left, 1, ours), _take(left, 2, theirs)
-    if across is None or down is None:
-        return None
-    sides = _chain(across, left, 1), _chain(down, left, 2)
-    if min(map(length, sides)) < SHORTEST:
-        return None
-    return Transpose(ours, theirs, *sides, tuple(left))
-
-
-def _take(left: list[Digit], side: int, step: int) -> Digit | None:
-    """The digit of this step on a side (1: the source, 2: the target), which is then no longer left."""
-    found = next((digit for digit in left if digit[side] == step), None)
-    if found is not None:
-        left.remove(found)
-    return found
-
-
-def _chain(first: Digit, left: list[Digit], side: int) -> tuple[Digit, ...]:
-    """A digit and those that continue it on one side, so that all of them are contiguous there."""
-    taken = [first]
-    while (following := _take(left, side, taken[-1][0] * taken[-1][side])) is not None:
-        taken.append(following)
-    return tuple(taken)
+AnyVariant = TypeVar("AnyVariant", bound=Variant)
 
 
 @dataclass(frozen=True)
@@ -169,3 +60,77 @@ def pack(
     flat = np.array([number for one in shapes for number in one], dtype=np.int64)
     tiles = np.repeat(np.arange(len(shape), dtype=np.int32), count)
     return DeviceTable(tiles, np.concatenate([words, flat]))
+
+
+def device_tables(
+    table: Table,
+    known: Sequence[Kind],
+    kind: Integers,
+    source: Integers,
+    target: Integers,
+    choose: Callable[[Recipe, int, int, bool], AnyVariant],
+) -> dict[AnyVariant, DeviceTable]:
+    """For each variant of kernel that is needed, the blocks that it takes.
+
+    Parameters
+    ----------
+    table : Table
+        The blocks.
+    known, kind : sequence of Kind, and array
+        The kinds of elements, and each block's.
+    source, target : arrays
+        Where each block starts, in bytes: addresses, or offsets from a base; 0 for the source of a zero fill.
+    choose : callable
+        The variant for a recipe, how many elements may move as one, a cast, and whether it writes zeros.
+    """
+    if not len(table):
+        return {}
+    asked = (table.shape * len(known) + kind) * 2 + (table.source < 0)
+    used, count = np.unique(asked, return_counts=True)
+    alike = np.split(np.argsort(asked, kind="stable"), np.cumsum(count)[:-1])
+    choices: dict[AnyVariant, list[Choice]] = {}
+    for code, blocks in zip(used.tolist(), alike, strict=True):
+        shape, of = table.shapes[code // 2 // len(known)], known[code // 2 % len(known)]
+        for recipe, width, some in _by_recipe(recipes(shape, of, bool(code % 2)), blocks, source, target):
+            variant = choose(recipe, width, of[2], bool(code % 2))
+            choices.setdefault(variant, []).append((some, *variant.shape(recipe)))
+    return {variant: _packed(parts, source, target) for variant, parts in choices.items()}
+
+
+def _by_recipe(
+    known: tuple[Rows, Transpose | None] | None, blocks: Integers, source: Integers, target: Integers
+) -> Iterator[tuple[Recipe, int, Integers]]:
+    """A transpose where addresses allow it, else rows, which move less than an element at a time if they must."""
+    if known is None:
+        return
+    rows, transpose = known
+    if transpose is not None:
+        fits = (source[blocks] % transpose.ours == 0) & (target[blocks] % transpose.theirs == 0)
+        yield from _by_width(transpose, blocks[fits], source, target)
+        blocks = blocks[~fits]
+    yield from _by_width(rows, blocks, source, target)
+
+
+def _by_width(
+    recipe: Recipe, blocks: Integers, source: Integers, target: Integers
+) -> Iterator[tuple[Recipe, int, Integers]]:
+    """The widest access that the steps of a shape and the addresses of its blocks allow."""
+    odd = (source[blocks] % recipe.ours != 0) | (target[blocks] % recipe.theirs != 0)
+    if odd.any():
+        where = int(target[blocks[odd]][0])
+        raise LayoutError(
+            f"a cast of {recipe.ours} bytes to {recipe.theirs} at address {where:#x}: its elements are not aligned"
+        )
+    start = source[blocks] // recipe.ours | target[blocks] // recipe.theirs | recipe.width
+    width = start & -start
+    for one in np.unique(width).tolist():
+        yield recipe, one, blocks[width == one]
+
+
+def _packed(choices: Sequence[Choice], source: Integers, target: Integers) -> DeviceTable:
+    """Blocks in the order of the targets, whatever their shapes."""
+    blocks = np.concatenate([some for some, _, _ in choices])
+    shape = np.repeat(np.arange(len(choices)), [len(some) for some, _, _ in choices])
+    order = np.argsort(blocks)
+    blocks, shape = blocks[order], shape[order]
+    return pack(source[blocks], target[blocks], shape, [one for _, one, _ in choices], [n for _, _, n in choices])

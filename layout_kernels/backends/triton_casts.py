@@ -35,13 +35,13 @@ def _float32_of_float16(bits):
 
 @triton.jit
 def _float16_of_float32(bits):
-    sign = (bits >> 16) & 0x8000
+    sign = (bits >> 31) << 15  # all bits above too: an int16 must hold it
     size = bits & 0x7FFFFFFF
     normal = (size - (112 << 23) + 0xFFF + ((size >> 13) & 1)) >> 13
     # Adding 0.5 leaves multiples of 2**-24, the step of subnormals, in the low bits, rounded by the addition.
     below = tl.where(size < 0x38800000, size, 0).to(tl.float32, bitcast=True)
     small = (below + 0.5).to(tl.int32, bitcast=True) - 0x3F000000
-    special = tl.where(size > 0x7F800000, 0x7E00 | ((size >> 13) & 0x3FF), 0x7C00)
+    special = tl.where(size > 0x7F800000, ((size >> 13) & 0x3FF) | 0x7E00, 0x7C00)
     # From 65520 on the nearest float16 is infinity.
     return sign | tl.where(size < 0x38800000, small, tl.where(size < 0x477FF000, normal, special))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .device_table import WIDEST, Recipe, Rows, Transpose, length
+from .recipes import WIDEST, Recipe, Rows, Transpose, length
 
 LARGEST_INDEX = 2**31 - 2**20  # positions of a block counted in 32 bits, with room for the last tile
 
@@ -85,7 +85,7 @@ class Variant:
         return numbers, -(-count // self.steps)
 
 
-def variant_of(recipe: Recipe, width: int, cast: int) -> Variant:
+def variant_of(recipe: Recipe, width: int, cast: int, zero: bool) -> Variant:
     """The kernel for a recipe whose addresses allow accesses of so many elements."""
     if isinstance(recipe, Transpose):
         return Variant(True, recipe.ours, recipe.theirs, width, cast, max(recipe.lengths) > LARGEST_INDEX)

@@ -116,7 +116,7 @@ Ranks = list[tuple[str, "subprocess.Popen[str]", Path]]
 
 
 def _start(settings: Settings, folder: Path) -> Ranks:
-    # A rank must import what this process imported, also where the working directory holds a checkout that is not built.
+    # A rank must import what this process imported, also where the working directory is a checkout that is not built.
     places = os.pathsep.join(os.path.abspath(place) for place in sys.path)
     surroundings: dict[str, Any] = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": places}}
     ranks = []

@@ -76,7 +76,7 @@ def _tensors(block: Block, row: Row, cell: Cell, prefix: str, view: View) -> Ite
     at = {"l": quantities("l")} if row.of.startswith(("layers.", "mtp.")) else {}
     name = cell.name[1:] if cell.name.startswith("/") else prefix + cell.name
     axes = set(cell.layout.axes) | set(at) | ({"e"} if cell.per_expert else set())
-    expressions = {**block.axes(view.path), "l": "all_layers"}
+    expressions = {**block.axes(view.path, row), "l": "all_layers"}
     spec = _spec(row, cell, view.share(_dims(axes, expressions, quantities)), at, view)
     if not cell.per_expert:
         yield _named(name, quantities), spec
@@ -92,7 +92,7 @@ def _spec(row: Row, cell: Cell, dims: Frozen[Any], at: Mapping[str, int], view: 
     short = {axis for axis, size in dims.items() if isinstance(size, tuple) and isinstance(size[0], int)}
     return Spec(
         cell.layout,
-        of=row.of,
+        of=_named(row.of, view.quantities),
         dims=dims,
         mesh={name: view.selection(name) for name in used},
         at=at,

@@ -48,11 +48,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One logical tensor, with what each column makes of it."""
+    """One logical tensor, with what each column makes of it; ``cuts`` as in `Block`, of this row alone."""
 
     of: str
     when: str
     columns: Mapping[str, tuple[Cell, ...]] = field(hash=False)
+    cuts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
 
     def cells(self, path: Sequence[str]) -> tuple[Cell, ...]:
         """The cells of the first column of ``path`` that the row has."""
@@ -76,15 +77,15 @@ class Block:
     cuts: Mapping[str, Mapping[str, str]] = field(hash=False)
     rows: tuple[Row, ...]
 
-    def axes(self, path: Sequence[str]) -> dict[str, str]:
-        """The expressions of all axes in the columns of ``path``."""
-        cuts = next((self.cuts[column] for column in path if column in self.cuts), NO_CUTS)
-        return {**self.sizes, **cuts}
+    def axes(self, path: Sequence[str], of: Row) -> dict[str, str]:
+        """The expressions of all axes of a row in the columns of ``path``."""
+        known = {**self.cuts, **of.cuts}
+        return {**self.sizes, **next((known[column] for column in path if column in known), NO_CUTS)}
 
 
-def row(of: str, *, when: str = "True", **columns: str) -> Row:
+def row(of: str, *, when: str = "True", cuts: Mapping[str, Mapping[str, str]] | None = None, **columns: str) -> Row:
     """A row of a table: the logical tensor, the condition under which models have it, a text for each column."""
-    return Row(of, when, {column: tuple(map(_cell, _lines(text))) for column, text in columns.items()})
+    return Row(of, when, {column: tuple(map(_cell, _lines(text))) for column, text in columns.items()}, cuts or {})
 
 
 def block(

@@ -65,7 +65,14 @@ class Worker:
     def answer(self, seconds: float = 60.0) -> Answer:
         if not self._pipe.poll(seconds):
             raise AssertionError(f"no answer within {seconds} s")
-        return Answer(*self._pipe.recv())
+        try:
+            return Answer(*self._pipe.recv())
+        except EOFError:
+            raise AssertionError("the process died") from None
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
 
     def go_on(self) -> None:
         """Wakes the process, which has stopped itself."""
@@ -89,6 +96,8 @@ class Workers(dict[str, Worker]):
     def run(self, jobs: Mapping[str, tuple[Any, ...]], seconds: float = 60.0) -> dict[str, Answer]:
         """Runs ``{name: (function, *arguments)}`` at once."""
         for name, job in jobs.items():
+            if not self[name].alive:
+                self.lose(name)
             self[name].start(*job)
         return {name: self[name].answer(seconds) for name in jobs}
 

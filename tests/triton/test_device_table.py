@@ -12,8 +12,11 @@ from shadow import guarded
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import layout_kernels as lk
-from layout_kernels.backends import REGISTRY, device_table, triton, triton_variants
-from layout_kernels.backends.device_table import Rows, Transpose, recipes
+from layout_kernels.backends import REGISTRY, recipes, triton, triton_variants
+from layout_kernels.backends.device_table import device_tables
+from layout_kernels.backends.recipes import Rows, Transpose
+from layout_kernels.backends.replay import Replay, only_device
+from layout_kernels.backends.triton_variants import variant_of
 from layout_kernels.table import Table
 from layout_kernels.testing import assert_same_bytes, tagged
 
@@ -25,7 +28,7 @@ def tables(layouts: tuple[str, str], dims: dict[str, Any], addresses: tuple[int,
     """The device's tables of 16-bit elements, with both tensors at these addresses."""
     table = lk.compile({"s": lk.Spec(layouts[0], dims=dims)}, {"t": lk.Spec(layouts[1], dims=dims)}).table
     ours, theirs = (2 * offset + start for offset, start in zip(table.columns()[3:], addresses, strict=True))
-    return triton.device_tables(table, [MOVED], np.zeros(len(table), dtype=np.int64), ours, theirs)
+    return device_tables(table, [MOVED], np.zeros(len(table), dtype=np.int64), ours, theirs, variant_of)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_neighbouring_digits_join_a_transpose() -> None:
     dims = {"e": 2, "h": 32, "i": 8}
     plan = lk.compile({"s": lk.Spec("e h (i [gate up])", dims=dims)}, {"t": lk.Spec("e ([gate up] i) h", dims=dims)})
     (shape,) = plan.table.shapes
-    known = recipes(shape, MOVED, False)
+    known = recipes.recipes(shape, MOVED, False)
     assert known is not None
     assert isinstance(known[0], Rows)
     assert known[1] == Transpose(2, 2, ((2, 2, 512), (8, 4, 64)), ((32, 32, 2),), ((2, 1024, 1024),))
@@ -96,7 +99,7 @@ def test_tables_are_small_for_large_blocks(into: str, odd: bool, size: int) -> N
     sources = {e: lk.Spec("a b", dims=dims, at={"e": e}) for e in range(64)}
     table = lk.compile(sources, {"t": lk.Spec(into, dims=dims)}).table
     address = np.where(odd, size, 1024) + table.source_offset * size
-    packed = triton.device_tables(table, [(size, size, 0)], np.zeros(64, dtype=np.int64), address, address)
+    packed = device_tables(table, [(size, size, 0)], np.zeros(64, dtype=np.int64), address, address, variant_of)
     assert sum(one.nbytes for one in packed.values()) < 0.001 * 64 * 2**18
 
 
@@ -105,7 +108,7 @@ def test_a_run_says_what_it_launches_and_what_its_tables_take() -> None:
     plan = lk.compile({"s": lk.Spec("a b", dims=dims)}, {"t": lk.Spec("b a", dims=dims)})
     held = [torch.zeros(512, 512, dtype=torch.int8) for _ in range(2)]
     replay = REGISTRY["triton"].prepare(plan.table, [held[0]], [held[1]])
-    assert isinstance(replay, triton.Replay)
+    assert isinstance(replay, Replay)
     assert replay.launches == 1
     assert 0 < replay.table_nbytes < 0.001 * 2**18
 
@@ -145,8 +148,8 @@ def test_elements_that_are_not_aligned_themselves(into: str, shift: int) -> None
     raw = [torch.zeros(480 * 16 + 16, dtype=torch.uint8) for _ in range(2)]
     raw[0][:] = torch.arange(len(raw[0])) % 251
     start = [np.array([side.data_ptr() + shift], dtype=np.int64) for side in raw]
-    packed = triton.device_tables(table, [(16, 16, 0)], np.zeros(1, dtype=np.int64), *start)
-    triton.Replay(packed, torch.device("cpu"))()
+    packed = device_tables(table, [(16, 16, 0)], np.zeros(1, dtype=np.int64), *start, variant_of)
+    triton.replay(packed, torch.device("cpu"))()
     ours, theirs = (side[shift : shift + 480 * 16].clone().view(torch.complex128) for side in raw)
     expected = ours.reshape(20, 24)
     assert_same_bytes(theirs, (expected if into == "a b" else expected.t().contiguous()).reshape(-1))
@@ -158,13 +161,13 @@ def test_a_cast_of_misaligned_elements_is_refused() -> None:
     table = lk.compile({"s": lk.Spec("a", dims={"a": 4})}, {"t": lk.Spec("a", dims={"a": 4})}).table
     zero, odd = np.zeros(1, dtype=np.int64), np.array([1025], dtype=np.int64)
     with pytest.raises(lk.LayoutError, match="0x401: its elements are not aligned"):
-        triton.device_tables(table, [(4, 2, 7)], zero, odd + 1, odd)
+        device_tables(table, [(4, 2, 7)], zero, odd + 1, odd, variant_of)
 
 
 def test_tensors_of_two_devices_are_refused() -> None:
     tensors = [torch.empty(1), torch.empty(1, device="meta")]
     with pytest.raises(lk.LayoutError, match="the tensors are on cpu, meta"):
-        triton._only_device(tensors)
+        only_device(tensors)
 
 
 class NoCopies(TorchDispatchMode):
@@ -220,5 +223,5 @@ def test_a_named_backend_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatc
 
 
 def test_powers_of_two() -> None:
-    assert device_table.power_of_two([12, 0, 8]) == 4
-    assert device_table.power_of_two([3, 16]) == 1
+    assert recipes.power_of_two([12, 0, 8]) == 4
+    assert recipes.power_of_two([3, 16]) == 1

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entry point of the processes that `processes.run` starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from .settings import Settings
+
+
+def main() -> None:
+    """Arguments: the checkout, the role, the rank, the settings, the folder, the address of the channel."""
+    _, role, rank, settings, folder, address = sys.argv[1:]
+    if role == "trainer":
+        from . import trainer
+
+        trainer.main(Settings.from_json(settings), int(rank), Path(folder), address)
+    else:
+        from . import engine
+
+        engine.main(Settings.from_json(settings), Path(folder), address)
+    sys.stdout.flush()
+    os._exit(0)  # a process group that lost a member may wait at exit

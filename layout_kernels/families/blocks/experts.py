@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of routers and routed experts, with the norm in front of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..table import block, row
+
+# How trainers store what no family changes: gate and up of an expert in one tensor, and the way down.
+STORED_FC1 = {
+    "sequential": "mlp.experts.local_experts.{j}.linear_fc1.weight = ([gate up] i/etp) h",
+    "sequential_interleaved": "mlp.experts.local_experts.{j}.linear_fc1.weight = (ib/etp [gate up] is) h",
+    "te": "mlp.experts.linear_fc1.weight{j} = ([gate up] i/etp) h",
+    "te_interleaved": "mlp.experts.linear_fc1.weight{j} = (ib/etp [gate up] is) h",
+    "grouped": "mlp.experts.weight1 = e/ep h ([gate up] i/etp) as h (e/ep [gate up] i/etp)",
+    "stacked": "mlp.experts.linear_fc1.weight = e/ep ([gate up] i/etp) h",
+    "stacked_interleaved": "mlp.experts.linear_fc1.weight = e/ep (ib/etp [gate up] is) h",
+    "stacked_transposed": (
+        "mlp.experts.linear_fc1.weight = e/ep h ([gate up] i/etp) as e/ep ([gate up] i/etp) h"
+    ),
+}
+STORED_FC2 = {
+    "sequential": "mlp.experts.local_experts.{j}.linear_fc2.weight = h i/etp",
+    "te": "mlp.experts.linear_fc2.weight{j} = h i/etp",
+    "grouped": "mlp.experts.weight2 = e/ep i/etp h as (e/ep i/etp) h",
+    "stacked": "mlp.experts.linear_fc2.weight = e/ep h i/etp",
+    "stacked_transposed": "mlp.experts.linear_fc2.weight = e/ep i/etp h as e/ep h i/etp",
+}
+
+# How engines lay them out for their kernels.
+ENGINES_FC1 = {
+    "vllm": "{engine_experts}.w13_weight = e/ep ([gate up] i/etp) h",
+    "up_first": "{engine_experts}.w13_weight = e/ep ([up gate] i/etp) h",
+    "transposed": "{engine_experts}.w13_weight = e/ep h ([gate up] i/etp)",
+    "alternating": "{engine_experts}.w13_weight = e/ep (i/etp [gate up]) h",
+    "blocks": (
+        "{engine_experts}.w13_weight = e/ep k1 (t/etp i2 i0 [up gate] i1) k0 as e/ep ([up gate] t/etp i2 i1 i0) (k1 k0)"
+    ),
+    "fractal": (
+        "{engine_experts}.w13_weight = e/ep ([gate up] i1/etp) h1 h0 i0 as e/ep (h1 h0) ([gate up] i1/etp i0)"
+    ),
+    "fractal_rows": (
+        "{engine_experts}.w13_weight = e/ep h1 ([gate up] i1/etp) i0 h0 as e/ep ([gate up] i1/etp i0) (h1 h0)"
+    ),
+    "vllm_cpu": (
+        "{engine_experts}.w13_weight = e/ep ([gate up] t/etp i1) h i0 as e/ep ([gate up] t/etp i1 i0) h"
+    ),
+}
+ENGINES_FC2 = {
+    "vllm": "{engine_experts}.w2_weight = e/ep h i/etp",
+    "transposed": "{engine_experts}.w2_weight = e/ep i/etp h",
+    "blocks": "{engine_experts}.w2_weight = e/ep t/etp i1 (n2 n0 n1) i0 as e/ep (n2 n1 n0) (t/etp i1 i0)",
+    "fractal": "{engine_experts}.w2_weight = e/ep h1 i1/etp i0 h0 as e/ep (i1/etp i0) (h1 h0)",
+    "fractal_rows": "{engine_experts}.w2_weight = e/ep i1/etp h1 h0 i0 as e/ep (h1 h0) (i1/etp i0)",
+    "vllm_cpu": "{engine_experts}.w2_weight = e/ep h1 t/etp i1 i0 h0 as e/ep (h1 h0) (t/etp i1 i0)",
+}
+
+INTERLEAVE = {"i": "(ib is)", "ib": "expert_width / glu_interleave", "is": "glu_interleave"}
+FRACTAL = {"i": "(i1 i0)", "i1": "expert_width / 16", "i0": "16", "h": "(h1 h0)", "h1": "hidden / 16", "h0": "16"}
+CUTS: Mapping[str, Mapping[str, str]] = {
+    "sequential_interleaved": INTERLEAVE,
+    "te_interleaved": INTERLEAVE,
+    "stacked_interleaved": INTERLEAVE,
+    "fractal": FRACTAL,
+    "fractal_rows": FRACTAL,
+    # Tiles of 16; the width of each rank is filled to a multiple of 32.
+    "vllm_cpu": {
+        "i": "(t il)",
+        "t": "etp",
+        "il": "expert_width / etp of (i1 i0)",
+        "i1": "up(expert_width / etp, 32) / 16",
+        "i0": "16",
+        "h": "(h1 h0)",
+        "h1": "hidden / 16",
+        "h0": "16",
+    },
+}
+
+# Tensor cores read blocks of 128 bytes of a row; the rows are shuffled in groups. Widths fill 128.
+BLOCKS_FC1 = {
+    "blocks": {
+        "i": "(t il)",
+        "t": "etp",
+        "il": "expert_width / etp of (i2 i1 i0)",
+        "i2": "up(expert_width / etp, 128) / 16",
+        "i1": "8",
+        "i0": "2",
+        "h": "(k1 k0)",
+        "k1": "hidden / 64",
+        "k0": "64",
+    }
+}
+BLOCKS_FC2 = {
+    "blocks": {
+        "i": "(t il)",
+        "t": "etp",
+        "il": "expert_width / etp of (i1 i0)",
+        "i1": "up(expert_width / etp, 128) / 64",
+        "i0": "64",
+        "h": "(n2 n1 n0)",
+        "n2": "hidden / 32",
+        "n1": "8",
+        "n0": "4",
+    }
+}
+
+SPARSE_NORM = row(
+    "layers.mlp_norm.weight",
+    megatron="pre_mlp_layernorm.weight = h",
+    elsewhere="{mlp_norm}.weight = h",
+)
+
+ROUTER = (
+    row(
+        "layers.router.weight",
+        megatron="mlp.router.weight = e h",
+        hf="{moe}.{router}.weight = e h",
+        transformers="""
+            {mlp}.{router}.weight = e h in float32 if float32_router
+            {mlp}.{router}.weight = e h if not float32_router
+        """,
+        vllm="""
+            {engine_moe}.{router}.weight = e h in float32 if engine_float32_router
+            {engine_moe}.{router}.weight = e h if not engine_float32_router
+        """,
+    ),
+    row(
+        "layers.router.bias",
+        when="router_bias",
+        megatron="mlp.router.bias = e",
+        hf="{moe}.{router}.bias = e",
+        transformers="{mlp}.{router}.bias = e",
+        vllm="{engine_moe}.{router}.bias = e",
+    ),
+    row(
+        "layers.router.expert_bias",
+        when="expert_bias",
+        megatron="mlp.router.expert_bias = e in float32",
+        hf="{moe}.{correction}e_score_correction_bias = e in float32",
+        transformers="""
+            {mlp}.{correction}e_score_correction_bias = e in float32 if float32_router
+            {mlp}.{correction}e_score_correction_bias = e if not float32_router
+        """,
+        vllm="{engine_moe}.{correction}e_score_correction_bias = e in float32",
+    ),
+)
+
+SIZES = {"h": "hidden", "e": "experts", "i": "expert_width"}
+
+ROUTED_EXPERTS = block(
+    "router and routed experts",
+    SPARSE_NORM,
+    *ROUTER,
+    row(
+        "layers.experts.fc1.weight",
+        cuts=BLOCKS_FC1,
+        **STORED_FC1,
+        **ENGINES_FC1,
+        hf="""
+            {moe}.experts.{e}.{gate_name}.weight = ([gate] i) h
+            {moe}.experts.{e}.{up_name}.weight = ([up] i) h
+        """,
+        transformers="{mlp}.experts.gate_up_proj = e ([gate up] i) h",
+    ),
+    row(
+        "layers.experts.fc2.weight",
+        cuts=BLOCKS_FC2,
+        **STORED_FC2,
+        **ENGINES_FC2,
+        hf="{moe}.experts.{e}.{down_name}.weight = h i",
+        transformers="{mlp}.experts.down_proj = e h i",
+    ),
+    where="sparse and gated",
+    sizes=SIZES,
+    cuts=CUTS,
+)
+
+# Published in (in, out) order as the live modules have them, and one tensor for all experts.
+TRANSPOSED_EXPERTS = block(
+    "router and routed experts, published transposed",
+    SPARSE_NORM,
+    *ROUTER,
+    row(
+        "layers.experts.fc1.weight",
+        cuts=BLOCKS_FC1,
+        **STORED_FC1,
+        **ENGINES_FC1,
+        hf="{moe}.experts.gate_up_proj = e h ([gate up] i)",
+    ),
+    row(
+        "layers.experts.fc2.weight",
+        cuts=BLOCKS_FC2,
+        **STORED_FC2,
+        **ENGINES_FC2,
+        hf="{moe}.experts.down_proj = e i h",
+    ),
+    where="sparse",
+    sizes=SIZES,
+    cuts=CUTS,
+)
+
+# The same with gate and up in turn, and biases. Engines keep the turns: their activation reads every second row.
+ALTERNATING_EXPERTS = block(
+    "router and routed experts, published transposed with gate and up in turn",
+    SPARSE_NORM,
+    *ROUTER,
+    row(
+        "layers.experts.fc1.weight",
+        **STORED_FC1,
+        vllm="{engine_experts}.w13_weight = e/ep (i/etp [gate up]) h",
+        hf="{moe}.experts.gate_up_proj = e h (i [gate up])",
+    ),
+    row(
+        "layers.experts.fc1.bias",
+        sequential="mlp.experts.local_experts.{j}.linear_fc1.bias = ([gate up] i/etp)",
+        sequential_interleaved="mlp.experts.local_experts.{j}.linear_fc1.bias = (ib/etp [gate up] is)",
+        te="mlp.experts.linear_fc1.bias{j} = ([gate up] i/etp)",
+        te_interleaved="mlp.experts.linear_fc1.bias{j} = (ib/etp [gate up] is)",
+        hf="{moe}.experts.gate_up_proj_bias = e (i [gate up])",
+        vllm="{engine_experts}.w13_bias = e/ep (i/etp [gate up])",
+    ),
+    row(
+        "layers.experts.fc2.weight",
+        **STORED_FC2,
+        vllm="{engine_experts}.w2_weight = e/ep h i/etp",
+        hf="{moe}.experts.down_proj = e i h",
+    ),
+    row(
+        "layers.experts.fc2.bias",
+        sequential="mlp.experts.local_experts.{j}.linear_fc2.bias = h",
+        te="mlp.experts.linear_fc2.bias{j} = h",
+        hf="{moe}.experts.down_proj_bias = e h",
+        vllm="{engine_experts}.w2_bias = e/ep h",
+    ),
+    where="sparse",
+    sizes=SIZES,
+    cuts=CUTS,
+)
+
+UNGATED_EXPERTS = block(
+    "router and routed experts without a gate",
+    SPARSE_NORM,
+    *ROUTER,
+    row(
+        "layers.experts.fc1.weight",
+        sequential="mlp.experts.local_experts.{j}.linear_fc1.weight = i/etp h",
+        te="mlp.experts.linear_fc1.weight{j} = i/etp h",
+        grouped="mlp.experts.weight1 = e/ep h i/etp as h (e/ep i/etp)",
+        stacked="mlp.experts.linear_fc1.weight = e/ep i/etp h",
+        stacked_transposed="mlp.experts.linear_fc1.weight = e/ep h i/etp as e/ep i/etp h",
+        hf="{moe}.experts.{e}.up_proj.weight = i h",
+        transformers="{mlp}.experts.up_proj = e i h",
+        vllm="{engine_experts}.w13_weight = e/ep i/etp h",
+        transposed="{engine_experts}.w13_weight = e/ep h i/etp",
+    ),
+    row(
+        "layers.experts.fc2.weight",
+        **STORED_FC2,
+        **{column: ENGINES_FC2[column] for column in ("vllm", "transposed")},
+        hf="{moe}.experts.{e}.down_proj.weight = h i",
+        transformers="{mlp}.experts.down_proj = e h i",
+    ),
+    where="sparse and not gated",
+    sizes=SIZES,
+)
