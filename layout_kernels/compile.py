@@ -206,7 +206,7 @@ def _near(boxes: Sequence[Piece], offered: Sequence[Piece]) -> list[list[Piece]]
 
 def _block(target: Piece, source: Piece) -> Block:
     base = source.place + target.place
-    digits: list[tuple[int, tuple[int, ...]]] = [(extent, (0, 0, *move)) for extent, move in target.repeats]
+    digits: list[tuple[int, tuple[int, ...]]] = [(extent, (0, 0, *move)) for extent, move in target.uncounted]
     for axis, comb in target.axes.items():
         other = source.axes[axis]
         base = add(base, other.origin + comb.origin)
@@ -215,7 +215,7 @@ def _block(target: Piece, source: Piece) -> Block:
 
 
 def _zero(piece: Piece) -> Block:
-    return Block((ZERO_FILL, 0, *piece.place), tuple((extent, (0, 0, *move)) for extent, move in piece.repeats))
+    return Block((ZERO_FILL, 0, *piece.place), tuple((extent, (0, 0, *move)) for extent, move in piece.uncounted))
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------

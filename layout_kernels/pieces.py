@@ -42,16 +42,18 @@ class Group:
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of one logical tensor. ``repeats`` are digits of memory that hold the same elements again.
+    """A box of one logical tensor: a comb of coordinates on every axis, and where in memory they stand.
 
-    Padding has no coordinates: all its digits are in ``repeats`` and ``padding`` says "keep" or "zero".
+    Places add up: that of an element is ``place``, the origins of all combs, and the digits' payloads. ``uncounted``
+    are digits of memory that no coordinate counts: the copies that an INT makes, and all of a piece that is padding,
+    for which ``padding`` says "keep" or "zero".
     """
 
     group: Group
     tags: frozenset[str]
     axes: Mapping[str, Comb]
     place: Vector
-    repeats: tuple[tuple[int, Vector], ...] = ()
+    uncounted: tuple[tuple[int, Vector], ...] = ()
     padding: str | None = None
 
     @property
@@ -296,15 +298,15 @@ class _Reader:
         padding = self.padding(tags, short)
         if padding:
             return [
-                replace(piece, padding=padding, repeats=self.grid_steps() + tuple((n, (0, s)) for n, _, s in steps))
+                replace(piece, padding=padding, uncounted=self.grid_steps() + tuple((n, (0, s)) for n, _, s in steps))
             ]
         axes = dict(self.grid_axes())
         for axis in frozenset().union(*(run.axes for run in runs)):
             place = self.names.index(axis)
             digits = [Digit(move[place], extent, (0, stride)) for extent, move, stride in steps if move[place]]
             axes[axis] = Comb(origin[place], tuple(sorted(digits, key=lambda digit: -digit.weight)), (0, 0))
-        repeats = tuple((extent, (0, stride)) for extent, move, stride in steps if move == self.zero)
-        return self.merge(replace(piece, axes=axes, repeats=repeats if self.repeats else ()))
+        copies = tuple((extent, (0, stride)) for extent, move, stride in steps if move == self.zero)
+        return self.merge(replace(piece, axes=axes, uncounted=copies if self.repeats else ()))
 
     def padding(self, tags: Iterable[str], short: Iterable[str]) -> str | None:
         """How a piece is padding, if it is: "zero" outweighs "keep"."""
@@ -346,11 +348,11 @@ class _Reader:
             found += self.merge(replace(piece, axes={**others, name: comb}))
         how = self.spec.padding.get(name, "keep")
         for comb in clip(whole, axis.size, axis.length):
-            place, repeats = piece.place, piece.repeats
+            place, uncounted = piece.place, piece.uncounted
             for other in (*others.values(), comb):
                 place = add(place, other.origin)
-                repeats += tuple((digit.extent, digit.payload) for digit in other.digits)
-            found.append(replace(piece, axes={}, place=place, repeats=repeats, padding=how))
+                uncounted += tuple((digit.extent, digit.payload) for digit in other.digits)
+            found.append(replace(piece, axes={}, place=place, uncounted=uncounted, padding=how))
         return found
 
 

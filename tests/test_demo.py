@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as a user runs it: its exit status, its JSON, and what it dumps, checked by somebody who knows only files."""
+"""The demo as a user runs it: exit status, JSON, and what it dumps, checked by somebody who knows only files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ rank.main()
 
 def command_line(*arguments: str) -> tuple[int, str]:
     code = "from layout_kernels.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=240, check=False)
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

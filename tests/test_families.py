@@ -16,8 +16,20 @@ from layout_kernels.families import describe, published
 from layout_kernels.families.expression import evaluate
 from layout_kernels.families.models import MODELS
 from layout_kernels.families.published import parameters
-from layout_kernels.families.systems import MODULES, STORAGES, SYSTEMS, columns, settle
-from layout_kernels.families.table import row
+from layout_kernels.families.systems import (
+    DOWN,
+    EXPERT_COLUMNS,
+    INDEXERS,
+    KERNELS,
+    MODULES,
+    STORAGES,
+    SYSTEMS,
+    UP,
+    columns,
+    settle,
+)
+from layout_kernels.families.table import REFUSED as REFUSES
+from layout_kernels.families.table import Row, row
 
 FLASH = published("glm-4.7-flash")
 QWEN = published("qwen3-30b-a3b")
@@ -216,18 +228,33 @@ def test_too_many_ranks_for_the_kv_heads() -> None:
         lk.family(QWEN).specs("vllm", mesh={"tp": (6, 0)})
 
 
+def all_rows() -> list[Row]:
+    blocks = (block for model in MODELS.values() for block in (*model.model, *model.layer, *model.mtp))
+    return [line for block in blocks for line in block.rows]
+
+
+def refused(column: str) -> bool:
+    return column.startswith(REFUSES)
+
+
 class TestTables:
     def test_every_row_says_what_every_system_makes_of_it(self) -> None:
-        """A row without a column for a system is a mistake; an empty one says that there is no such tensor."""
-        paths = [columns(name, settle(name, {})) for name in SYSTEMS if name != "megatron"]
-        choices = itertools.product(MODULES, STORAGES)
-        paths += [
-            columns("megatron", settle("megatron", {"spec": spec, "experts": experts})) for spec, experts in choices
-        ]
-        for model, path in itertools.product(MODELS.values(), paths):
-            for block in (*model.model, *model.layer, *model.mtp):
-                for line in block.rows:
-                    assert line.cells(path) is not None, (line.of, path)
+        """A row without a column for a system is a mistake; an empty one says that there is no such tensor, a refused
+        one that there is one which the tables do not describe."""
+        kernels = [(name, kernel) for name, known in KERNELS.items() for kernel in known if not refused(known[kernel])]
+        paths = [columns(name, settle(name, {"kernel": kernel})) for name, kernel in kernels]
+        paths += [columns(name, settle(name, {})) for name in SYSTEMS if name not in KERNELS]
+        choices = itertools.product(MODULES, STORAGES, DOWN, UP, INDEXERS, (0, 32))
+        for spec, experts, down, up, indexer, blocks in choices:
+            options = {"spec": spec, "experts": experts, "down": down, "up": up, "indexer": indexer}
+            paths.append(columns("megatron", settle("megatron", {**options, "glu_interleave": blocks})))
+        for line, path in itertools.product({id(line): line for line in all_rows()}.values(), set(paths)):
+            assert any(column in line.columns or column in line.refused for column in path), (line.of, path)
+
+    def test_kernels_of_experts_never_fall_back_on_another(self) -> None:
+        for line in all_rows():
+            if line.of.startswith("layers.experts."):
+                assert set(EXPERT_COLUMNS) <= {*line.columns, *line.refused}, line.of
 
     def test_a_row_without_a_column_is_named(self) -> None:
         with pytest.raises(lk.LayoutError, match="row 'x' of the tables has no column for 'vllm'"):

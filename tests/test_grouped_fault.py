@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault that the project was born from: MindSpeed's grouped experts, read in the two known wrong ways, and by us."""
+"""The fault that the project was born from: MindSpeed's grouped experts, read in two known wrong ways, and by us."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def test_known_wrong_readings_are_wrong(wrong: Callable[..., torch.Tensor], size
     truth = published(**sizes)
     made = wrong(mindspeed(truth, 4), sizes)
     right = truth.reshape(made.shape)
-    assert sorted(made.reshape(-1).tolist()) == sorted(right.reshape(-1).tolist())  # every number is there: none is lost
+    assert sorted(made.reshape(-1).tolist()) == sorted(right.reshape(-1).tolist())  # none is lost
     assert (made == right).float().mean() < 0.3  # and hardly one is where it belongs

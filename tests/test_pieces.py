@@ -20,7 +20,7 @@ def digits_of(piece: Piece) -> list[list[tuple[str, int, tuple[int, int]]]]:
     for axis, comb in piece.axes.items():
         for digit in comb.digits:
             found.append([(axis, x * digit.weight, tuple(x * s for s in digit.payload)) for x in range(digit.extent)])
-    for extent, move in piece.repeats:
+    for extent, move in piece.uncounted:
         found.append([("", 0, tuple(x * s for s in move)) for x in range(extent)])
     return found  # type: ignore[return-value]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan is made once and replayed: planning groups tensors of one pattern, a run costs the same Python for any number."""
+"""A plan is made once and replayed: planning groups tensors, a run costs the same Python for any number of them."""
 
 from __future__ import annotations
 

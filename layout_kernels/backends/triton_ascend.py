@@ -24,7 +24,7 @@ TYPES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 # The launch heuristic: nothing here knows a model, only sizes of elements and lengths of rows.
 TILE = 32 * 1024  # bytes: two of them in flight, each once more where it turns, leave a third of the unified buffer
-CAST_TILE = 16 * 1024  # of the wider side: a cast holds a dozen of its size between its steps
+CAST_TILE = 4 * 1024  # elements: a cast holds a dozen numbers of 32 bits for each between its steps
 ROW_BYTES = (64, 512, 4096, 32768)  # of a tile of rows, the least that holds one: a DMA takes many short rows at once
 
 
@@ -67,17 +67,16 @@ def rows_of(digits: tuple[Digit, ...]) -> tuple[int, Digit, tuple[Digit, ...]]:
 def variant_of(recipe: Recipe, width: int, cast: int, zero: bool) -> AscendVariant:
     """The kernel for a recipe whose addresses allow accesses of so many elements."""
     if isinstance(recipe, Transpose):
-        area = (CAST_TILE if cast else TILE // 2) // max(recipe.ours, recipe.theirs)
+        area = CAST_TILE if cast else TILE // 2 // recipe.ours
         across = 1 << ((area.bit_length() - 1) // 2)
         return AscendVariant(True, recipe.ours, recipe.theirs, cast, False, (area // across, across))
     size = 1 if cast else min(width, 8)
     ours, theirs = recipe.ours * size, recipe.theirs * size
-    widest = max(ours, theirs)
-    row = recipe.digits[0][0] * max(recipe.ours, recipe.theirs)
+    row = recipe.digits[0][0] * recipe.ours
     nbytes = next((one for one in ROW_BYTES if one >= row), ROW_BYTES[-1])
-    whole = CAST_TILE if cast else TILE
-    columns = min(nbytes, whole) // widest
-    return AscendVariant(False, ours, theirs, cast, zero, (whole // widest // columns, columns))
+    area = CAST_TILE if cast else TILE // ours
+    columns = min(nbytes // ours, area)
+    return AscendVariant(False, ours, theirs, cast, zero, (area // columns, columns))
 
 
 class TritonAscend:

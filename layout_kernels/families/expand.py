@@ -16,8 +16,8 @@ from ..errors import LayoutError
 from ..spec import Selection, Spec, dtype_named
 from .expression import evaluate
 from .quantities import Quantities
-from .selection import kv_heads, positions
-from .table import Block, Cell, Row
+from .selection import flat, kv_heads, positions
+from .table import Block, Cell, Row, choose
 
 PADDING_TAGS = frozenset({"pad"})
 _WORD = re.compile(r"\{(\w+)\}")
@@ -33,6 +33,8 @@ class View:
     mesh: Mapping[str, Selection]
     padding: str = "keep"
     dtype: torch.dtype | None = None
+    shard: str | None = None  # how fully sharded data parallel cuts tensors
+    slots: Mapping[int, list[int]] | None = None  # layer -> the experts that this rank holds, in order
     _shared: dict[Any, Any] = field(default_factory=dict)
 
     def of(self, quantities: Quantities) -> View:
@@ -45,6 +47,8 @@ class View:
             tp = self.mesh["tp"]
             assert isinstance(tp, tuple)
             return kv_heads(tp, self.quantities("kv_heads"))
+        if mesh == "ep" and self.slots is not None:
+            return list(choose("slots: layer", self.quantities("l"), self.slots))
         return self.mesh[mesh]
 
     def share(self, dims: dict[str, Any]) -> Frozen[Any]:
@@ -62,12 +66,19 @@ def expand(block: Block, prefix: str, view: View) -> Iterator[tuple[str, Spec]]:
     for row in block.rows:
         if not evaluate(row.when, quantities):
             continue
-        for cell in row.cells(view.path):
+        for cell in _cells(row, view.path):
             if evaluate(cell.condition, quantities):
                 try:
                     yield from _tensors(block, row, cell, prefix, view)
                 except LayoutError as error:
                     raise LayoutError(f"{row.of} as {cell.name!r}: {error}") from None
+
+
+def _cells(row: Row, path: tuple[str, ...]) -> tuple[Cell, ...]:
+    try:
+        return row.cells(path)
+    except LayoutError as error:
+        raise LayoutError(f"{row.of}: {error}") from None
 
 
 def _tensors(block: Block, row: Row, cell: Cell, prefix: str, view: View) -> Iterator[tuple[str, Spec]]:
@@ -77,11 +88,11 @@ def _tensors(block: Block, row: Row, cell: Cell, prefix: str, view: View) -> Ite
     name = cell.name[1:] if cell.name.startswith("/") else prefix + cell.name
     axes = set(cell.layout.axes) | set(at) | ({"e"} if cell.per_expert else set())
     expressions = {**block.axes(view.path, row), "l": "all_layers"}
-    spec = _spec(row, cell, view.share(_dims(axes, expressions, quantities)), at, view)
+    spec = _sharded(_spec(row, cell, view.share(_dims(axes, expressions, quantities)), at, view), view)
     if not cell.per_expert:
-        yield _named(name, quantities), spec
+        yield named(name, quantities), spec
         return
-    template = _named(name, quantities, keep=("e", "j"))
+    template = named(name, quantities, keep=("e", "j"))
     for j, e in enumerate(positions(view.selection("ep"), quantities("experts"), "experts")):
         yield template.format(e=e, j=j), spec.replace(at={**at, "e": e})
 
@@ -92,7 +103,7 @@ def _spec(row: Row, cell: Cell, dims: Frozen[Any], at: Mapping[str, int], view: 
     short = {axis for axis, size in dims.items() if isinstance(size, tuple) and isinstance(size[0], int)}
     return Spec(
         cell.layout,
-        of=_named(row.of, view.quantities),
+        of=named(row.of, view.quantities),
         dims=dims,
         mesh={name: view.selection(name) for name in used},
         at=at,
@@ -100,6 +111,18 @@ def _spec(row: Row, cell: Cell, dims: Frozen[Any], at: Mapping[str, int], view: 
         dtype=view.dtype if cell.dtype is None else dtype_named(cell.dtype),
         padding=dict.fromkeys(sorted(padded | short), view.padding),
     )
+
+
+def _sharded(spec: Spec, view: View) -> Spec:
+    """The piece that fully sharded data parallel leaves of a tensor: some of its rows, or a flat slice."""
+    fsdp = view.mesh.get("fsdp", (1, 0))
+    if view.shard is None or fsdp == (1, 0):
+        return spec
+    assert isinstance(fsdp, tuple)
+    held = flat(view.shard, fsdp, spec.shape())
+    first, *others = map(str, spec.layout.dimensions)
+    layout = " ".join([f"({first})/fsdp", *others]) if view.shard == "rows" else f"({spec.layout})/fsdp"
+    return spec.replace(layout=layout, mesh={**spec.mesh, "fsdp": held})
 
 
 def _dims(axes: set[str], expressions: Mapping[str, str], quantities: Quantities) -> dict[str, Any]:
@@ -133,6 +156,8 @@ def _cut(text: str) -> tuple[str | None, tuple[str, ...]]:
     return (found["size"], tuple(found["parts"].split())) if found else (text, ())
 
 
-def _named(pattern: str, quantities: Quantities, keep: tuple[str, ...] = ()) -> str:
-    """The name with its words filled in; those to keep stay as they are."""
-    return _WORD.sub(lambda word: word[0] if word[1] in keep else str(quantities(word[1])), pattern)
+def named(pattern: str, quantities: Quantities, keep: tuple[str, ...] = ()) -> str:
+    """The name with its words filled in, and those in the words too; those to keep stay as they are."""
+    return _WORD.sub(
+        lambda word: word[0] if word[1] in keep else named(str(quantities(word[1])), quantities, keep), pattern
+    )

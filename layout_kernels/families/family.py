@@ -15,7 +15,7 @@ from .expand import View, expand
 from .expression import evaluate
 from .models import MODELS, Model
 from .quantities import DERIVED, FIELDS, Quantities, read_config
-from .selection import Stage, meshes, stages
+from .selection import WHOLE, Stage, meshes, placed, stages
 from .table import Block, choose
 
 DRAFT = "draft."  # begins the names of an engine's draft model
@@ -81,13 +81,21 @@ class Family:
             Whether the stage has the embedding, and the final norm, head and multi-token prediction; told by the
             layers if not given.
         **options
-            ``"megatron"``: ``spec="te" | "local"`` (names, and whether MLA down projections are sharded),
-            ``experts="sequential" | "te" | "grouped" | "stacked" | "stacked-transposed"`` (by default as ``spec``
-            has them), ``tp_extend_ep=True`` (MindSpeed), ``vocab_multiple=128`` (the vocabulary is padded to it times
-            tp), ``mtp_layer="transformer_layer"`` (newer versions: ``"mtp_model_layer"``). Where there is
-            multi-token prediction: ``mtp="full" | "own" | "none"``, with or without the copies of the model's embedding
-            and head that some checkpoints and all engines hold there, or not at all. Engines: ``part="all" | "target" |
-            "draft"``; with ``"all"`` the names of the draft model begin with ``draft.``.
+            ``"megatron"``: ``spec="te" | "local"`` decides names of norms, MLA down projections and experts, and each
+            can be said by itself: ``norms="fused" | "split"``; ``down="sharded" | "replicated" | "fused-sharded" |
+            "fused-replicated" | "mindspeed"`` (its ``linear_qkv`` of latent attention); ``experts="sequential" | "te" |
+            "grouped" | "stacked" | "stacked-transposed"``. Further ``up="whole" | "mm-split"`` (MindSpeed's split up
+            projections of latent attention), ``indexer="nope-first" | "rope-first"`` (Megatron-Core up to 0.16, or
+            later), ``glu_interleave=32`` and ``shared_glu_interleave=32`` (blocks of rows in which gate and up take
+            turns; 0: they do not), ``tp_extend_ep=True`` (MindSpeed), ``vocab_multiple=128`` (the vocabulary is padded
+            to it times tp), ``mtp_layer="transformer_layer"`` (newer versions: ``"mtp_model_layer"``).
+            Where there is multi-token prediction: ``mtp="full" | "own" | "none"``, with or without the copies of the
+            model's embedding and head that some checkpoints and all engines hold there, or not at all.
+            Engines: ``kernel=...``, which the experts are laid out for (``systems.KERNELS``; what the notation cannot
+            say is refused); ``placement="linear" | "round-robin"`` of experts on ranks; ``slots={layer: [expert,
+            ...]}``, this rank's experts after load balancing; ``part="all" | "target" | "draft"``: with ``"all"`` the
+            names of the draft model begin with ``draft.``. ``"hf"`` and ``"transformers"``: ``shard="rows" | "flat"``,
+            how ``mesh={"fsdp": (size, rank)}`` cuts tensors.
 
         Returns
         -------
@@ -102,6 +110,8 @@ class Family:
         found = systems.find(system)
         chosen = systems.settle(system, options)
         selections = meshes(found, system, mesh, bool(chosen.get("tp_extend_ep")))
+        if "placement" in chosen and selections["ep"] != WHOLE:
+            selections["ep"] = placed(chosen["placement"], selections["ep"], self.size("experts"))
         held: dict[str, Spec] = {}
         for stage in stages(layers, selections["pp"], self.size("layers"), pre_process, post_process):
             view = View(
@@ -110,6 +120,8 @@ class Family:
                 selections,
                 found.padding,
                 dtype_named(dtype) if isinstance(dtype, str) else dtype,
+                chosen.get("shard"),
+                chosen.get("slots"),
             )
             for name, spec in self._walk(view, stage):
                 if stage.prefix + name in held:
@@ -126,6 +138,7 @@ class Family:
         known = self._quantities.given(
             **{word: options[word] for word in systems.WORDS if word in options},
             **{mesh: held[0] for mesh, held in selections.items() if isinstance(held, tuple)},
+            **system.words,
             first=stage.first,
             last=stage.last,
             drafts=self.size("mtp") if stage.last and mtp != "none" else 0,
@@ -141,8 +154,8 @@ class Family:
             yield from _expand(self._model.layer, "layers", view.of(whole.given(l=layer, n=n)))
         for n in range(whole("drafts")):
             drafting = view.of(whole.given(l=self.size("layers") + n, n=n))
-            yield from _expand(self._model.mtp, "mtp", drafting)
-            yield from _expand(self._model.layer, "mtp layers", drafting)
+            yield from _expand(self._model.mtp, f"drafts {self._model.drafts}", drafting)
+            yield from _expand(self._model.layer, f"draft layers {self._model.drafts}", drafting)
 
 
 def _expand(blocks: tuple[Block, ...], where: str, view: View) -> Iterator[tuple[str, Spec]]:

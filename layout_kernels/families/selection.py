@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,12 @@ from ..errors import LayoutError, nearest
 from ..notation import Name, Select
 from ..spec import Selection, selected
 from .systems import System
+from .table import choose
 
-MESHES = ("tp", "ep", "etp", "pp")
+MESHES = ("tp", "ep", "etp", "pp", "fsdp")
 WHOLE = (1, 0)
+PLACEMENTS: Mapping[str, object] = {"linear": None, "round-robin": None}
+SHARDS: Mapping[str, object] = {"rows": None, "flat": None}
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,9 @@ def meshes(system: System, name: str, given: Mapping[str, Any] | None, tp_extend
             raise LayoutError(f"mesh {key!r} is not known: there are {', '.join(MESHES)}{nearest(key, MESHES)}")
         if key != "ep" and not isinstance(value, tuple):
             raise LayoutError(f"mesh {key!r} is {value!r}: (size, coordinate) was wanted")
-        if not system.sharded and value != WHOLE:
-            raise LayoutError(f"system {name!r} holds whole models: mesh {key}={value!r} cannot be")
+        if (system.modules if key != "fsdp" else not system.modules) and value != WHOLE:
+            what = "holds whole models" if system.modules else "does not cut tensors flat"
+            raise LayoutError(f"system {name!r} {what}: mesh {key}={value!r} cannot be")
     tp = given.get("tp", WHOLE)
     ep = given.get("ep", WHOLE)
     etp = given.get("etp", WHOLE if system.whole_experts and ep != WHOLE else tp)
@@ -47,7 +52,30 @@ def meshes(system: System, name: str, given: Mapping[str, Any] | None, tp_extend
         if given.get("etp", WHOLE) != WHOLE:
             raise LayoutError(f"tp_extend_ep keeps experts whole: mesh etp={etp!r} cannot be")
         ep, etp = (ep[0] * tp[0], ep[1] * tp[0] + tp[1]), WHOLE
-    return {"tp": tp, "ep": ep, "etp": etp, "pp": given.get("pp", WHOLE)}
+    return {"tp": tp, "ep": ep, "etp": etp, "pp": given.get("pp", WHOLE), "fsdp": given.get("fsdp", WHOLE)}
+
+
+def placed(placement: object, ep: Selection, experts: int) -> Selection:
+    """The experts of one rank of an engine, which need not divide evenly: the remainder goes to the first ranks."""
+    choose("option placement", placement, PLACEMENTS)
+    if not isinstance(ep, tuple):
+        return ep
+    size, rank = ep
+    if placement == "round-robin":
+        return list(range(rank, experts, size))
+    if experts % size == 0:
+        return ep
+    share, more = divmod(experts, size)
+    return slice(rank * share + min(rank, more), (rank + 1) * share + min(rank + 1, more))
+
+
+def flat(shard: object, fsdp: tuple[int, int], shape: tuple[int, ...]) -> slice:
+    """What one rank of fully sharded data parallel holds: equal pieces of rows or of elements, the last ones short."""
+    choose("option shard", shard, SHARDS)
+    size, rank = fsdp
+    whole = shape[0] if shard == "rows" else math.prod(shape)
+    share = -(-whole // size)
+    return slice(min(rank * share, whole), min((rank + 1) * share, whole))
 
 
 def kv_heads(tp: tuple[int, int], heads: int) -> tuple[int, int]:

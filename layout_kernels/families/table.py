@@ -9,15 +9,15 @@ NAME is relative to where the block stands (a leading ``/`` makes it absolute). 
 the model and ``{n}`` its number on this rank, ``{e}`` is an expert's number in the model and ``{j}`` its number on this
 rank; any other word in braces is a quantity of the model. ``as`` gives the layout that ``.shape`` reports where it does
 not describe the bytes, ``in`` the dtype where the system fixes it. An empty cell says that the system has no such
-tensor; a cell that is missing is an error.
+tensor; ``refused: REASON`` that it has one that the tables do not describe; a cell that is missing is an error.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import LayoutError, nearest
 from ..notation import Layout, parse
@@ -28,6 +28,7 @@ _CELL = re.compile(
 _PER_EXPERT = re.compile(r"\{[ej]\}")
 V = TypeVar("V")
 NO_CUTS: Mapping[str, str] = {}
+REFUSED = "refused: "
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,15 @@ class Row:
     when: str
     columns: Mapping[str, tuple[Cell, ...]] = field(hash=False)
     cuts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    refused: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def cells(self, path: Sequence[str]) -> tuple[Cell, ...]:
         """The cells of the first column of ``path`` that the row has."""
         for column in path:
             if column in self.columns:
                 return self.columns[column]
+            if column in self.refused:
+                raise LayoutError(f"{self.refused[column]} (column {column!r})")
         raise LayoutError(f"row {self.of!r} of the tables has no column for {' or '.join(map(repr, path))}")
 
 
@@ -85,7 +89,9 @@ class Block:
 
 def row(of: str, *, when: str = "True", cuts: Mapping[str, Mapping[str, str]] | None = None, **columns: str) -> Row:
     """A row of a table: the logical tensor, the condition under which models have it, a text for each column."""
-    return Row(of, when, {column: tuple(map(_cell, _lines(text))) for column, text in columns.items()}, cuts or {})
+    refused = {column: text.removeprefix(REFUSED) for column, text in columns.items() if text.startswith(REFUSED)}
+    cells = {column: tuple(map(_cell, _lines(text))) for column, text in columns.items() if column not in refused}
+    return Row(of, when, cells, cuts or {}, refused)
 
 
 def block(
@@ -117,9 +123,9 @@ def _cell(line: str) -> Cell:
     )
 
 
-def choose(what: str, value: object, known: Mapping[str, V]) -> V:
+def choose(what: str, value: object, known: Mapping[Any, V]) -> V:
     """``known[value]``, or an error that lists what there is."""
-    if not isinstance(value, str) or value not in known:
-        there = f"there are {', '.join(map(repr, known))}{nearest(value, known)}"
-        raise LayoutError(f"{what} {value!r} is not known: {there}")
-    return known[value]
+    if isinstance(value, Hashable) and value in known:
+        return known[value]
+    there = f"there are {', '.join(map(repr, known))}{nearest(value, known)}"
+    raise LayoutError(f"{what} {value!r} is not known: {there}")

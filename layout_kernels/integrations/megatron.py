@@ -206,8 +206,8 @@ def _specs(model: Any, family: Family | None, experts: str | None) -> Iterator[t
     for n, draft in enumerate(drafts):
         body = next(name for name in ("transformer_layer", "mtp_model_layer") if hasattr(draft, name))
         known = whole.given(n=n, l=whole("layers") + draft.layer_number - 1, mtp_layer=body)
-        yield from _expand(MULTI_TOKEN_PREDICTION, "mtp", view.of(known))
-        yield from _layer(getattr(draft, body), "mtp layers", view.of(known), experts)
+        yield from _expand(MULTI_TOKEN_PREDICTION, "drafts behind", view.of(known))
+        yield from _layer(getattr(draft, body), "draft layers behind", view.of(known), experts)
 
 
 def _layer(layer: Any, where: str, view: View, experts: str | None) -> Iterator[tuple[str, Spec]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..table import block, row
+from ..table import REFUSED, block, row
 
 # How trainers store what no family changes: gate and up of an expert in one tensor, and the way down.
 STORED_FC1 = {
@@ -14,6 +14,8 @@ STORED_FC1 = {
     "te": "mlp.experts.linear_fc1.weight{j} = ([gate up] i/etp) h",
     "te_interleaved": "mlp.experts.linear_fc1.weight{j} = (ib/etp [gate up] is) h",
     "grouped": "mlp.experts.weight1 = e/ep h ([gate up] i/etp) as h (e/ep [gate up] i/etp)",
+    "grouped_interleaved": REFUSED + "blocks of gate and up in turn are not known in this storage of experts",
+    "stacked_transposed_interleaved": REFUSED + "blocks of gate and up in turn are not known in this storage of experts",
     "stacked": "mlp.experts.linear_fc1.weight = e/ep ([gate up] i/etp) h",
     "stacked_interleaved": "mlp.experts.linear_fc1.weight = e/ep (ib/etp [gate up] is) h",
     "stacked_transposed": (
@@ -37,6 +39,9 @@ ENGINES_FC1 = {
     "blocks": (
         "{engine_experts}.w13_weight = e/ep k1 (t/etp i2 i0 [up gate] i1) k0 as e/ep ([up gate] t/etp i2 i1 i0) (k1 k0)"
     ),
+    "shuffled": (
+        "{engine_experts}.w13_weight = e/ep ([gate up] i1/etp) h2 h1 i0 h0 as e/ep ([gate up] i1/etp i0) (h2 h1 h0)"
+    ),
     "fractal": (
         "{engine_experts}.w13_weight = e/ep ([gate up] i1/etp) h1 h0 i0 as e/ep (h1 h0) ([gate up] i1/etp i0)"
     ),
@@ -51,6 +56,9 @@ ENGINES_FC2 = {
     "vllm": "{engine_experts}.w2_weight = e/ep h i/etp",
     "transposed": "{engine_experts}.w2_weight = e/ep i/etp h",
     "blocks": "{engine_experts}.w2_weight = e/ep t/etp i1 (n2 n0 n1) i0 as e/ep (n2 n1 n0) (t/etp i1 i0)",
+    "alternating": "{engine_experts}.w2_weight = e/ep h i/etp",
+    "up_first": "{engine_experts}.w2_weight = e/ep h i/etp",
+    "shuffled": "{engine_experts}.w2_weight = e/ep h1 i2/etp i1 h0 i0 as e/ep (h1 h0) (i2/etp i1 i0)",
     "fractal": "{engine_experts}.w2_weight = e/ep h1 i1/etp i0 h0 as e/ep (i1/etp i0) (h1 h0)",
     "fractal_rows": "{engine_experts}.w2_weight = e/ep i1/etp h1 h0 i0 as e/ep (h1 h0) (i1/etp i0)",
     "vllm_cpu": "{engine_experts}.w2_weight = e/ep h1 t/etp i1 i0 h0 as e/ep (h1 h0) (t/etp i1 i0)",
@@ -78,7 +86,17 @@ CUTS: Mapping[str, Mapping[str, str]] = {
 }
 
 # Tensor cores read blocks of 128 bytes of a row; the rows are shuffled in groups. Widths fill 128.
+# AITER wants tiles of 16 rows and 32 columns.
 BLOCKS_FC1 = {
+    "shuffled": {
+        "i": "(i1 i0)",
+        "i1": "expert_width / 16",
+        "i0": "16",
+        "h": "(h2 h1 h0)",
+        "h2": "hidden / 32",
+        "h1": "4",
+        "h0": "8",
+    },
     "blocks": {
         "i": "(t il)",
         "t": "etp",
@@ -92,6 +110,15 @@ BLOCKS_FC1 = {
     }
 }
 BLOCKS_FC2 = {
+    "shuffled": {
+        "i": "(i2 i1 i0)",
+        "i2": "expert_width / 32",
+        "i1": "4",
+        "i0": "8",
+        "h": "(h1 h0)",
+        "h1": "hidden / 16",
+        "h0": "16",
+    },
     "blocks": {
         "i": "(t il)",
         "t": "etp",
@@ -145,6 +172,13 @@ ROUTER = (
         vllm="{engine_moe}.{correction}e_score_correction_bias = e in float32",
     ),
 )
+
+NO_SUCH_KERNEL = REFUSED + "no layout of this kernel is written down for such experts"
+REFUSED_KERNELS = dict.fromkeys(("up_first", "blocks", "shuffled", "alternating", "fractal", "fractal_rows"), NO_SUCH_KERNEL)
+NO_BIASES = REFUSED + "this storage of experts has no biases"
+NO_GATE = REFUSED + "there is no gate to interleave with"
+
+KEPT_TURNS = {**REFUSED_KERNELS, "transposed": NO_SUCH_KERNEL, "vllm_cpu": NO_SUCH_KERNEL}
 
 SIZES = {"h": "hidden", "e": "experts", "i": "expert_width"}
 
@@ -208,6 +242,7 @@ ALTERNATING_EXPERTS = block(
     row(
         "layers.experts.fc1.weight",
         **STORED_FC1,
+        **KEPT_TURNS,
         vllm="{engine_experts}.w13_weight = e/ep (i/etp [gate up]) h",
         hf="{moe}.experts.gate_up_proj = e h (i [gate up])",
     ),
@@ -217,12 +252,15 @@ ALTERNATING_EXPERTS = block(
         sequential_interleaved="mlp.experts.local_experts.{j}.linear_fc1.bias = (ib/etp [gate up] is)",
         te="mlp.experts.linear_fc1.bias{j} = ([gate up] i/etp)",
         te_interleaved="mlp.experts.linear_fc1.bias{j} = (ib/etp [gate up] is)",
+        **dict.fromkeys(("grouped", "stacked", "stacked_interleaved", "stacked_transposed"), NO_BIASES),
+        **KEPT_TURNS,
         hf="{moe}.experts.gate_up_proj_bias = e (i [gate up])",
         vllm="{engine_experts}.w13_bias = e/ep (i/etp [gate up])",
     ),
     row(
         "layers.experts.fc2.weight",
         **STORED_FC2,
+        **KEPT_TURNS,
         vllm="{engine_experts}.w2_weight = e/ep h i/etp",
         hf="{moe}.experts.down_proj = e i h",
     ),
@@ -230,6 +268,8 @@ ALTERNATING_EXPERTS = block(
         "layers.experts.fc2.bias",
         sequential="mlp.experts.local_experts.{j}.linear_fc2.bias = h",
         te="mlp.experts.linear_fc2.bias{j} = h",
+        **dict.fromkeys(("grouped", "stacked", "stacked_transposed"), NO_BIASES),
+        **KEPT_TURNS,
         hf="{moe}.experts.down_proj_bias = e h",
         vllm="{engine_experts}.w2_bias = e/ep h",
     ),
@@ -253,11 +293,16 @@ UNGATED_EXPERTS = block(
         transformers="{mlp}.experts.up_proj = e i h",
         vllm="{engine_experts}.w13_weight = e/ep i/etp h",
         transposed="{engine_experts}.w13_weight = e/ep h i/etp",
+        **REFUSED_KERNELS,
+        **dict.fromkeys(("sequential_interleaved", "te_interleaved", "stacked_interleaved"), NO_GATE),
+        vllm_cpu=NO_SUCH_KERNEL,
     ),
     row(
         "layers.experts.fc2.weight",
         **STORED_FC2,
         **{column: ENGINES_FC2[column] for column in ("vllm", "transposed")},
+        **REFUSED_KERNELS,
+        vllm_cpu=NO_SUCH_KERNEL,
         hf="{moe}.experts.{e}.down_proj.weight = h i",
         transformers="{mlp}.experts.down_proj = e h i",
     ),

@@ -81,7 +81,7 @@ class Kernel:
             for program in range(grid[0]):
                 places = map(ctypes.c_int32, (count, grid[0], 1, 1, program, 0, 0))
                 _function(library, self._name)(*scratch, *scratch, *tensors, *places)
-                self.programs_run += 1
+                self.programs_run += count > 0
 
         return start
 

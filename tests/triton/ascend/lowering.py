@@ -28,16 +28,31 @@ from layout_kernels.backends.triton_ascend import AscendVariant, constants
 
 CHIP = "Ascend910B1"
 TYPES = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
-SCHEDULE = (
-    f"--target={CHIP} --enable-hfusion-compile=true --enable-hivm-compile=true --enable-triton-kernel-compile=true "
-    "--enable-auto-multi-buffer=true"
-).split()
-TO_LLVM = (
-    "--convert-elementwise-to-linalg --convert-linalg-to-loops --eliminate-empty-tensors --empty-tensor-to-alloc-tensor "
-    "--one-shot-bufferize=allow-return-allocs-from-loops=true --convert-linalg-to-loops --expand-strided-metadata "
-    "--lower-affine --convert-scf-to-cf --convert-arith-to-llvm --convert-math-to-llvm --convert-index-to-llvm "
-    "--finalize-memref-to-llvm --convert-func-to-llvm --convert-cf-to-llvm --reconcile-unrealized-casts"
-).split()
+SCHEDULE = [
+    f"--target={CHIP}",
+    "--enable-hfusion-compile=true",
+    "--enable-hivm-compile=true",
+    "--enable-triton-kernel-compile=true",
+    "--enable-auto-multi-buffer=true",
+]
+TO_LLVM = [
+    "--convert-elementwise-to-linalg",
+    "--convert-linalg-to-loops",
+    "--eliminate-empty-tensors",
+    "--empty-tensor-to-alloc-tensor",
+    "--one-shot-bufferize=allow-return-allocs-from-loops=true",
+    "--convert-linalg-to-loops",
+    "--expand-strided-metadata",
+    "--lower-affine",
+    "--convert-scf-to-cf",
+    "--convert-arith-to-llvm",
+    "--convert-math-to-llvm",
+    "--convert-index-to-llvm",
+    "--finalize-memref-to-llvm",
+    "--convert-func-to-llvm",
+    "--convert-cf-to-llvm",
+    "--reconcile-unrealized-casts",
+]
 
 
 def linalg(variant: AscendVariant, folder: Path) -> Path:
