@@ -80,6 +80,40 @@ def demo(
 
 
 @app.command()
+def plan(
+    model: Model = "glm-4.7-flash",
+    config: Config = None,
+    scale: Annotated[float, typer.Option(help="Shrink the published model to about 1/scale.")] = 1,
+    train: Train = "tp=2,ep=2",
+    experts: Experts = "grouped",
+    rollout: Rollout = "tp=2",
+    engine: Engine = "vllm-ascend",
+    bucket_bytes: Annotated[int | None, typer.Option(help="The bound on a bucket, in bytes.")] = None,
+    explain: Annotated[
+        int | None, typer.Option(help="Also tell the copy that fills this rollout, block by block.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """What a sync would move, without moving it: blocks, bytes, buckets, who sends how much to whom."""
+    from .demo.outlook import outlook, rollout_plan
+    from .demo.settings import settings
+    from .demo.show import heading, show_outlook
+
+    chosen = settings(
+        model=model, config=config, scale=scale, steps=1, train=train, experts=experts, rollout=rollout,
+        engine=engine, transport="broadcast", device="cpu", dump=None,
+    )  # fmt: skip
+    found = outlook(chosen, bucket_bytes)
+    if json_:
+        _print_json(found)
+        return
+    console.print(heading(chosen))
+    show_outlook(found, console)
+    if explain is not None:
+        console.print(rollout_plan(chosen, explain).explain(), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
 def backends(json_: Json = False) -> None:
     """What runs here, and why the rest does not."""
     said = list_backends()

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
 
 import layout_kernels as lk
@@ -120,6 +122,25 @@ def test_backends_says_what_runs() -> None:
     status, said = command_line("backends", "--json")
     assert status == 0
     assert {"cpu", "reference"} <= json.loads(said).keys()
+
+
+def test_plan_tells_what_would_move() -> None:
+    status, said = command_line("plan", "--scale", "4000", "--json")
+    assert status == 0, said
+    found = json.loads(said)
+    held = {rank: choose().specs("trainer", rank) for rank in range(2)}
+    # Two replicas of a tensor are sent once: equal Specs under one name, whichever rank they are on.
+    distinct = {(name, spec) for specs in held.values() for name, spec in specs.items()}
+    nbytes = sum(math.prod(spec.shape()) * (spec.dtype or torch.bfloat16).itemsize for _, spec in distinct)
+    assert nbytes <= found["wire_bytes"] < 1.02 * nbytes  # and what aligns the entries of a bucket
+    assert sum(rank["sent_bytes"] for rank in found["trainers"]) == found["wire_bytes"]
+    assert abs(found["trainers"][0]["sent_bytes"] - found["trainers"][1]["sent_bytes"]) < 0.1 * nbytes
+
+
+def test_plan_explains_a_rollout() -> None:
+    status, said = command_line("plan", "--scale", "4000", "--explain", "0")
+    assert status == 0
+    assert "-> 'model.layers.1.mlp.experts.routed_experts.w13_weight' of layers.experts.fc1.weight" in said
 
 
 def test_meshes() -> None:

@@ -40,7 +40,7 @@ def main(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
 ) -> None:
     """Acceptance of a trained MTP draft in real vLLM, after right and wrong ways to move the weights."""
-    console = Console(stderr=json_)
+    console = Console(stderr=json_, width=None if Console().is_terminal else 150)
     pythons = environments.named(trainer_python, engine_python)
     if make:
         pythons = environments.make(make, console.print)

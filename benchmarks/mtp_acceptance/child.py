@@ -13,13 +13,18 @@ from .settings import Settings
 def main() -> None:
     """Arguments: the checkout, the role, the rank, the settings, the folder, the address of the channel."""
     _, role, rank, settings, folder, address = sys.argv[1:]
+    given = Settings.from_json(settings)
     if role == "trainer":
         from . import trainer
 
-        trainer.main(Settings.from_json(settings), int(rank), Path(folder), address)
-    else:
+        trainer.main(given, int(rank), Path(folder), address)
+    elif role == "engine":
         from . import engine
 
-        engine.main(Settings.from_json(settings), Path(folder), address)
+        engine.main(given, Path(folder), address)
+    else:
+        from . import refused
+
+        refused.main(given, Path(folder))
     sys.stdout.flush()
     os._exit(0)  # a process group that lost a member may wait at exit

@@ -26,10 +26,10 @@ THEMES = {
 }
 RIGHT = ("fresh", "ours")
 PANELS = (
-    ("acceptance", "accepted drafts", (-0.04, 1.04), "linear"),
+    ("acceptance", "drafts accepted", (-0.04, 1.04), "linear"),
     ("greedy_equal", "greedy tokens equal\nto the fresh engine's", (-0.04, 1.04), "linear"),
-    ("target_difference", "largest difference of a\ntarget logit to the trainer's", (1e-7, 1e2), "log"),
-    ("draft_difference", "largest difference of a\ndraft logit to the trainer's", (1e-7, 1e2), "log"),
+    ("target_difference", "target logits off\nthe trainer's by", (1e-7, 1e2), "log"),
+    ("draft_difference", "draft logits off\nthe trainer's by", (1e-7, 1e2), "log"),
 )
 
 
@@ -41,7 +41,7 @@ def draw(rows: list[Row], path: Path, theme: Theme) -> None:
     from matplotlib import pyplot
 
     found = by_scenario(rows)
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "mtp", "font.family": "sans-serif", "font.size": 9}
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "mtp", "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"]}
     with pyplot.rc_context(settings):
         figure, axes = pyplot.subplots(1, len(PANELS), figsize=(9.6, 0.27 * len(found) + 1.1), sharey=True)
         for panel, (field, title, limits, scale) in zip(axes, PANELS, strict=True):
@@ -57,14 +57,18 @@ def draw(rows: list[Row], path: Path, theme: Theme) -> None:
 
 
 def _dots(panel: Any, found: dict[str, list[Row]], field: str, theme: Theme) -> None:
+    """One collection for each round and colour, which keeps the file small."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    for place, (scenario, rounds) in enumerate(found.items()):
-        shades = LinearSegmentedColormap.from_list("rounds", theme.right if scenario in RIGHT else theme.wrong)
-        values = [max(getattr(row, field), 1.5e-7) if "difference" in field else getattr(row, field) for row in rounds]
-        colours = [shades(number / max(1, len(rounds) - 1)) for number in range(len(rounds))]
-        sizes = [16] * (len(rounds) - 1) + [34]
-        panel.scatter(values, [place] * len(rounds), c=colours, s=sizes, zorder=3, linewidths=0, clip_on=False)
+    for ends, among in ((theme.right, True), (theme.wrong, False)):
+        shades = LinearSegmentedColormap.from_list("rounds", ends)
+        places = [place for place, scenario in enumerate(found) if (scenario in RIGHT) == among]
+        chosen = [rounds for scenario, rounds in found.items() if (scenario in RIGHT) == among]
+        last = max(map(len, chosen), default=0) - 1
+        for number in range(last + 1):
+            values = [getattr(rounds[number], field) for rounds in chosen]
+            shade, size = shades(number / max(1, last)), 34 if number == last else 16
+            panel.scatter(values, places, color=shade, s=size, zorder=3, linewidths=0, clip_on=False)
 
 
 def _dress(panel: Any, theme: Theme, scale: str) -> None:

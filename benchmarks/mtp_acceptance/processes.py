@@ -84,6 +84,18 @@ def run(
             child.wait()
 
 
+def alone(role: str, settings: Settings, folder: Path, python: str, seconds: float = 300) -> list[Event]:
+    """One process of the engine's environment to its end; what it said."""
+    child = _start(python, [role, "0"], settings, folder, "", ENGINE)
+    said: list[Event] = []
+    try:
+        _listen({role: child}, folder, lambda _name, event: said.append(event), time.monotonic() + seconds)
+    finally:
+        child.kill()
+        child.wait()
+    return said
+
+
 def _start(
     python: str, role: list[str], settings: Settings, folder: Path, address: str, environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:

@@ -13,6 +13,7 @@ import numpy
 from .scenarios import SCENARIOS
 
 TRUTH = "fresh"
+NEAR_TIE = 1e-5  # probes in which a router of the trainer comes nearer to a tie are not compared with it
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,11 @@ class Row:
     ----------
     acceptance : accepted tokens over drafts, out of the engine's own counters
     greedy_equal : share of generated tokens that are those of the fresh engine
-    target_difference, draft_difference : largest difference between a logit of the trainer and of the engine, over all
-        probes
+    target_difference, draft_difference : largest difference between a logit of the trainer and of the engine, over the
+        probes that are compared
     identical : whether every logit of target and draft in a generation has the bits of the fresh engine's
-    probes_identical : the same of the logits after the probes
+    probes_identical : the same of the logits after all probes
+    compared : how many probes
     seconds : of the sync; of the engine's start where it is fresh (without imports and conversion); of the reload
     """
 
@@ -43,6 +45,7 @@ class Row:
     seconds: float
     identical: bool
     probes_identical: bool
+    compared: int
 
 
 def read(folder: Path) -> list[Row]:
@@ -57,7 +60,8 @@ def read(folder: Path) -> list[Row]:
 def _row(number: int, scenario: str, records: dict[tuple[int, str], Any], engine: Any, trainer: Any) -> Row:
     record, truth = records[number, scenario], records[number, TRUTH]
     logits = {part: engine[f"{number} {scenario} {part}"] for part in ("target", "draft")}
-    differences = {part: numpy.abs(logits[part] - trainer[f"{number} {part}"]).max() for part in logits}
+    clear = trainer[f"{number} margin"] > NEAR_TIE
+    differences = {part: numpy.abs(logits[part] - trainer[f"{number} {part}"])[clear].max() for part in logits}
     same = numpy.array(record["tokens"]) == numpy.array(truth["tokens"])
     return Row(
         round=number + 1,
@@ -75,6 +79,7 @@ def _row(number: int, scenario: str, records: dict[tuple[int, str], Any], engine
         probes_identical=all(
             logits[part].tobytes() == engine[f"{number} {TRUTH} {part}"].tobytes() for part in logits
         ),
+        compared=int(clear.sum()),
     )
 
 

@@ -77,7 +77,7 @@ class Settings:
     language: str = "hard"
     topology: str = "tp2-ep2-sp"
     rounds: int = 5
-    steps: int = 60
+    steps: int = 80
     seed: int = 0
     prompts: int = 16
     prompt_length: int = 10

@@ -131,17 +131,42 @@ def send(senders: Any, tensors: dict[str, Any], channel: Any, version: int) -> N
 
 
 def answer(settings: Settings, model: Any) -> dict[str, Any]:
-    """The logits of the trainer after each probe, and those of its draft after the token that it chooses there."""
+    """The logits of the trainer after each probe, and those of its draft after the token that it chooses there.
+
+    With the margin of each probe: how near a router came to a tie anywhere in it. At a tie, engine and trainer may choose
+    differently for no more reason than rounding.
+    """
     import megatron_models
 
     probes = language.prompts(settings.language, settings.probes, settings.prompt_length, settings.seed + 1)
     vocabulary = settings.config["vocab_size"]
-    with first_position_masked(model):
+    with first_position_masked(model), margins_of_routers(model) as margins:
         target = megatron_models.logits(model, probes, vocabulary)["main"][:, -1]
         # One token more than the next, since sequence parallelism wants an even length; the mask is causal.
         longer = torch.cat([probes, target.argmax(-1, keepdim=True), probes[:, :1]], dim=1)
         draft = megatron_models.logits(model, longer, vocabulary)["draft"][:, probes.shape[1] - 1]
-    return {"target": target.numpy(), "draft": draft.numpy()}
+    nearest = torch.stack(margins).amin(0)
+    dist.all_reduce(nearest, op=dist.ReduceOp.MIN)
+    return {"target": target.numpy(), "draft": draft.numpy(), "margin": nearest.numpy()}
+
+
+@contextmanager
+def margins_of_routers(model: Any) -> Iterator[list[torch.Tensor]]:
+    """For each call of a router: [batch] smallest distances of the last expert chosen to the first one left out."""
+    margins: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def measure(router: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        scores = router.gating(inputs[0]).sigmoid() + router.expert_bias  # [position, batch, expert]
+        best = scores.topk(router.topk + 1, dim=-1).values
+        margins.append((best[..., -2] - best[..., -1]).amin(0))
+
+    hooks = [m.register_forward_pre_hook(measure) for m in model.modules() if type(m).__name__ == "TopKRouter"]
+    try:
+        yield margins
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -94,7 +94,7 @@ class TritonAscend:
         """Why no kernel can run here, if none can."""
         if not installed():
             return "triton-ascend is not installed"
-        if not interpreting() and not (hasattr(torch, "npu") and torch.npu.is_available()):
+        if not interpreting() and (_npu() is None or not _npu().is_available()):
             return "there is no NPU, or torch_npu was not imported (TRITON_INTERPRET=1 interprets it on the CPU)"
         return None
 
@@ -114,6 +114,11 @@ class TritonAscend:
         return replay(device_tables(table, *kinds(table, sources, targets), ours, theirs, variant_of), base)
 
 
+def _npu() -> Any:
+    """What torch_npu adds to torch once it is imported."""
+    return getattr(torch, "npu", None)
+
+
 @cache
 def installed() -> bool:
     """Whether triton-ascend is, asked of packages: it calls its module triton."""
@@ -127,7 +132,7 @@ def installed() -> bool:
 def replay(tables: Mapping[AscendVariant, DeviceTable], base: torch.Tensor) -> Replay:
     """The launches over these tables, whose offsets are in bytes from a base."""
     launches = [_launch(variant, packed, base) for variant, packed in tables.items()]
-    on_device = partial(torch.npu.device, base.device) if base.device.type == "npu" else nullcontext
+    on_device = partial(_npu().device, base.device) if base.device.type == "npu" else nullcontext
     return Replay(launches, list(tables.values()), on_device)
 
 

@@ -103,7 +103,7 @@ def settings(
     if steps < 1:
         raise LayoutError(f"--steps {steps}: at least 1 was wanted")
     sizes = family(config).config if config else published(model, scale)
-    title = config or f"{model} at 1/{scale:g} of its size"
+    title = config or (model if scale == 1 else f"{model} at 1/{scale:g} of its size")
     train_mesh = parse_mesh("--train", train, TRAIN)
     train_mesh.setdefault("etp", 1 if train_mesh.get("ep", 1) > 1 else train_mesh.get("tp", 1))
     chosen = Settings(

@@ -89,3 +89,22 @@ def _cells(step: dict[str, Any]) -> list[str]:
         "-" if plain is None else f"{plain:.2f}",
         f"{step['tensors_verified']} of {step['tensors']}",
     ]
+
+
+def show_outlook(found: Event, console: Console) -> None:
+    """Tables of who would hold, send and receive how much."""
+    buckets, tensors = found["buckets"], found["tensors"]
+    console.print(
+        f"{tensors['trainers']:,} tensors -> {tensors['rollouts']:,} tensors, {found['blocks']:,} blocks; "
+        f"{found['wire_bytes'] / 1e9:,.2f} GB on the wire in {buckets['count']:,} buckets of at most "
+        f"{buckets['bytes'] / 1e6:,.0f} MB"
+    )
+    for role, columns in (
+        ("trainer", ("held_bytes", "sent_bytes", "buckets")),
+        ("rollout", ("written_bytes", "blocks")),
+    ):
+        table = Table(role, "tensors", *(column.replace("_bytes", ", GB") for column in columns))
+        for row in found[f"{role}s"]:
+            amounts = (f"{row[c] / 1e9:,.2f}" if c.endswith("bytes") else f"{row[c]:,}" for c in columns)
+            table.add_row(str(row["rank"]), f"{row['tensors']:,}", *amounts)
+        console.print(table)

@@ -2,7 +2,7 @@
 """The small expressions of the tables: sizes such as ``heads / kv_heads``, conditions such as ``tied and not first``.
 
 They are a subset of Python's expressions over named quantities. ``/`` divides without a remainder or refuses, and
-``up(n, m)`` rounds ``n`` up to a multiple of ``m``. Names are looked up only when they are needed, so that a model
+``up(n, m)`` rounds ``n`` up to a multiple of ``m``, ``len(items)`` counts. Names are looked up only when they are needed, so that a model
 without experts need not have a number of experts.
 """
 
@@ -98,4 +98,6 @@ def _value(node: ast.expr, lookup: Lookup) -> Any:
             return _value(value, lookup)[_value(index, lookup)]
         case ast.Call(ast.Name("up"), [number, multiple], []):
             return _up(_value(number, lookup), _value(multiple, lookup))
+        case ast.Call(ast.Name("len"), [items], []):
+            return len(_value(items, lookup))
     raise LayoutError(f"{ast.unparse(node)!r} is no part of an expression")

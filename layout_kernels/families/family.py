@@ -41,7 +41,7 @@ class Family:
         self._model = model
         self._quantities = Quantities(self.config, {**FIELDS, **model.fields}, _derived(model))
         for condition, what in model.refused.items():
-            if self._quantities(condition):
+            if evaluate(condition, self._quantities):
                 raise LayoutError(f"{self.model_type}: {what} has no row in the tables ({condition} in the config)")
 
     def __repr__(self) -> str:

@@ -211,7 +211,7 @@ MODELS: Mapping[str, Model] = {
         "MiniMax-M2, M2.5, M2.7",
         layer=(GROUPED_QUERY_ATTENTION, ROUTED_EXPERTS),
         fields={"expert_width": "intermediate_size", "full_qk_norm": "use_qk_norm = True"},
-        derived={**NO_MTP, **W1_W2_W3, "expert_bias": "True", "correction": "''"},
+        derived={**NO_MTP, **W1_W2_W3, "expert_bias": "True", "correction": "''", "engine_float32_router": "True"},
     ),
     "gpt_oss": Model(
         "GPT-OSS",
@@ -224,6 +224,8 @@ MODELS: Mapping[str, Model] = {
             "sinks": "True",
             "router": "'router'",
             "router_bias": "True",
+            "engine_attn": "'attn'",
+            "engine_embedding": "'embedding'",
         },
     ),
     "mimo": Model(
@@ -267,6 +269,7 @@ MODELS: Mapping[str, Model] = {
         "Nemotron-H, Nemotron 3 Nano",
         layer=(MAMBA, GROUPED_QUERY_ATTENTION, DENSE_MLP, UNGATED_EXPERTS, SHARED_EXPERT),
         fields={
+            "layers": "num_hidden_layers = len(kinds if kinds else pattern)",
             "kinds": "layers_block_type = None",
             "pattern": "hybrid_override_pattern",
             "conv_bias": "use_conv_bias = True",

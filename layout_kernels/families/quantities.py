@@ -97,6 +97,8 @@ DERIVED: Mapping[str, str] = {
     "trained_mlp_post_norm": "mlp_post_norm",
     "moe": "mlp",
     "engine_moe": "mlp",
+    "engine_attn": "attn",
+    "engine_embedding": "'embed_tokens'",
     "router": "'gate'",
     "correction": "'gate.'",
     "gate_name": "'gate_proj'",

@@ -120,6 +120,7 @@ def _mesh() -> dict[str, Any]:
 
 def _system(prefix: str, model: torch.nn.Module) -> str:
     """The system that describes a model: every module is looked at, and the kernels of its experts decide."""
+    _refuse_emptied(prefix, model)
     chosen = {system for path, module in _holders(model) for system in [_column(prefix + path, module)] if system}
     if len(chosen) > 1:
         raise LayoutError(f"the experts of one model run kernels of different layouts: {sorted(chosen)}")
@@ -136,7 +137,6 @@ def _holders(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
 def _column(path: str, module: torch.nn.Module) -> str | None:
     """The system that a kernel of experts reads, None for any other module; refuses what is packed or not known."""
     kind, method = type(module).__name__, getattr(module, "quant_method", None)
-    _refuse_elsewhere(path, module)
     if method is None:
         if kind not in PLAIN:
             raise LayoutError(f"module {path!r} is a {kind!r}: layout_kernels/integrations/vllm.py does not know it")
@@ -151,15 +151,18 @@ def _column(path: str, module: torch.nn.Module) -> str | None:
     return None
 
 
-def _refuse_elsewhere(path: str, module: torch.nn.Module) -> None:
-    for name, tensor in module._parameters.items():
-        if tensor is not None and tensor.device.type != "cpu":
-            raise LayoutError(f"tensor '{path}.{name}' is on {tensor.device}: this reads engines that run on a CPU")
-        if tensor is not None and tensor.shape == (0,):
-            raise LayoutError(
-                f"tensor '{path}.{name}' of a {type(module).__name__} has shape (0,): vLLM packed it into private memory, "
-                f"where nothing can be written; {HOW}"
-            )
+def _refuse_emptied(prefix: str, model: torch.nn.Module) -> None:
+    """Tensors that a kernel has taken away, all counted and one named; and tensors that are not on a CPU."""
+    named = {prefix + name: tensor for name, tensor in model.named_parameters()}
+    emptied = [name for name, tensor in named.items() if tensor.shape == (0,)]
+    if emptied:
+        raise LayoutError(
+            f"tensor {emptied[0]!r} and {len(emptied) - 1} others have shape (0,): vLLM packed them into private memory, "
+            f"where nothing can be written; {HOW}"
+        )
+    for name, tensor in named.items():
+        if tensor.device.type != "cpu":
+            raise LayoutError(f"tensor {name!r} is on {tensor.device}: this reads engines that run on a CPU")
 
 
 def _refuse_packed(path: str, module: torch.nn.Module) -> None:

@@ -18,20 +18,21 @@ OUT = (
         when="not own_value",
         megatron="self_attention.linear_proj.weight = h (g r d)/tp",
         hf="{attn}.o_proj.weight = h (g r d)",
-        vllm="{attn}.o_proj.weight = h ((g r)/tp d)",
+        vllm="{engine_attn}.o_proj.weight = h ((g r)/tp d)",
     ),
     row(
         "layers.{attention}.out.weight",
         when="own_value",
         megatron="self_attention.linear_proj.weight = h (g r dv)/tp",
         hf="{attn}.o_proj.weight = h (g r dv)",
-        vllm="{attn}.o_proj.weight = h ((g r)/tp dv)",
+        vllm="{engine_attn}.o_proj.weight = h ((g r)/tp dv)",
     ),
     row(
         "layers.{attention}.out.bias",
         when="out_bias",
         megatron="self_attention.linear_proj.bias = h",
-        elsewhere="{attn}.o_proj.bias = h",
+        hf="{attn}.o_proj.bias = h",
+        vllm="{engine_attn}.o_proj.bias = h",
     ),
 )
 
@@ -45,7 +46,7 @@ PLAIN_PROJECTION = (
             {attn}.k_proj.weight = (g [k] d) h
             {attn}.v_proj.weight = (g [v] d) h
         """,
-        vllm="{attn}.qkv_proj.weight = ([q:(g r)/tp k:g/kv v:g/kv] d) h",
+        vllm="{engine_attn}.qkv_proj.weight = ([q:(g r)/tp k:g/kv v:g/kv] d) h",
     ),
     row(
         "layers.attention.qkv.bias",
@@ -56,7 +57,7 @@ PLAIN_PROJECTION = (
             {attn}.k_proj.bias = (g [k] d)
             {attn}.v_proj.bias = (g [v] d)
         """,
-        vllm="{attn}.qkv_proj.bias = ([q:(g r)/tp k:g/kv v:g/kv] d)",
+        vllm="{engine_attn}.qkv_proj.bias = ([q:(g r)/tp k:g/kv v:g/kv] d)",
     ),
 )
 
@@ -71,7 +72,7 @@ GATED_PROJECTION = (
             {attn}.k_proj.weight = (g [k] d) h
             {attn}.v_proj.weight = (g [v] d) h
         """,
-        vllm="{attn}.qkv_proj.weight = [_:((g r)/tp [q gate] d) _:([k] g/kv d) _:([v] g/kv d)] h",
+        vllm="{engine_attn}.qkv_proj.weight = [_:((g r)/tp [q gate] d) _:([k] g/kv d) _:([v] g/kv d)] h",
     ),
     row(
         "layers.attention.qkv.bias",
@@ -82,7 +83,7 @@ GATED_PROJECTION = (
             {attn}.k_proj.bias = (g [k] d)
             {attn}.v_proj.bias = (g [v] d)
         """,
-        vllm="{attn}.qkv_proj.bias = [_:((g r)/tp [q gate] d) _:([k] g/kv d) _:([v] g/kv d)]",
+        vllm="{engine_attn}.qkv_proj.bias = [_:((g r)/tp [q gate] d) _:([k] g/kv d) _:([v] g/kv d)]",
     ),
 )
 
@@ -98,7 +99,7 @@ ASYMMETRIC_PROJECTION = (
             {attn}.k_proj.weight = (g [k] d) h
             {attn}.v_proj.weight = (g [v] dv) h
         """,
-        vllm="{attn}.qkv_proj.weight = [q:((g r)/tp d) k:(g/kv d) v:(g/kv dv)] h",
+        vllm="{engine_attn}.qkv_proj.weight = [q:((g r)/tp d) k:(g/kv d) v:(g/kv dv)] h",
     ),
 )
 
@@ -107,27 +108,29 @@ HEAD_NORMS = (
         "layers.attention.q_norm.weight",
         when="qk_norm and not full_qk_norm",
         megatron="self_attention.q_layernorm.weight = d",
-        elsewhere="{attn}.q_norm.weight = d",
+        hf="{attn}.q_norm.weight = d",
+        vllm="{engine_attn}.q_norm.weight = d",
     ),
     row(
         "layers.attention.k_norm.weight",
         when="qk_norm and not full_qk_norm",
         megatron="self_attention.k_layernorm.weight = d",
-        elsewhere="{attn}.k_norm.weight = d",
+        hf="{attn}.k_norm.weight = d",
+        vllm="{engine_attn}.k_norm.weight = d",
     ),
     row(  # one norm over all heads
         "layers.attention.q_norm.weight",
         when="full_qk_norm",
         megatron="self_attention.q_layernorm.weight = (g r d)/tp",
         hf="{attn}.q_norm.weight = (g r d)",
-        vllm="{attn}.q_norm.weight = (g r d)/tp",
+        vllm="{engine_attn}.q_norm.weight = (g r d)/tp",
     ),
     row(
         "layers.attention.k_norm.weight",
         when="full_qk_norm",
         megatron="self_attention.k_layernorm.weight = (g d)/kv",
         hf="{attn}.k_norm.weight = (g d)",
-        vllm="{attn}.k_norm.weight = (g d)/kv",
+        vllm="{engine_attn}.k_norm.weight = (g d)/kv",
     ),
 )
 
@@ -137,7 +140,7 @@ SINKS = row(
     megatron="self_attention.core_attention.softmax_offset = (g r)/tp",
     hf="{attn}.{sinks_name} = (g r)",
     transformers="{attn}.sinks = (g r)",
-    vllm="{attn}.{sinks_name} = (g r)/tp",
+    vllm="{engine_attn}.{sinks_name} = (g r)/tp",
 )
 
 GROUPED_QUERY_ATTENTION = block(

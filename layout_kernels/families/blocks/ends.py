@@ -14,7 +14,7 @@ EMBEDDING = block(
         megatron="embedding.word_embeddings.weight = [token:v pad:p]/tp h if first or drafts > 0",
         hf="{trunk}.{embedding}.weight = [token:v] h if first",
         transformers="model.{embedding}.weight = [token:v] h if first",
-        vllm="model.embed_tokens.weight = [token:v pad:p]/tp h if first or tied and last",
+        vllm="model.{engine_embedding}.weight = [token:v pad:p]/tp h if first or tied and last",
     ),
     row(  # a tied head: Megatron-Core's last stage holds a copy, transformers a second name
         "embedding.weight",
