@@ -16,14 +16,14 @@ step() {
   timeout "$limit" "$@" || { printf '=== %s: FAILED with %s\n' "$title" "$?"; failed=1; }
 }
 
-step 20 "what runs here" "$python" -c '
+step 40 "what runs here" "$python" -c '
 import platform, torch, layout_kernels as lk
 print("Python", platform.python_version(), "torch", torch.__version__, "CUDA", torch.version.cuda, torch.cuda.get_device_name())
 for name, about in lk.backends().items():
     print(f"  {name}: {about}")
 '
-step 90 "the kernels on the device" "$python" tests/triton/on_device.py
-step 60 "a whole sync" "$python" tests/triton/device_sync.py
+step 90 "the kernels on the device" "$python" tests/device/on_device.py
+step 60 "a whole sync" "$python" tests/device/device_sync.py
 step $((235 - SECONDS > 30 ? 235 - SECONDS : 30)) "measured" "$python" -m benchmarks.device --json "$out/device.json"
 printf '\n=== done in %s s\n' "$SECONDS"
 exit "$failed"

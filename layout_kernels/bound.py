@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,8 @@ class Bound:
         How many kernels a run starts.
     nbytes : int
         How many target bytes a run writes.
+    table_nbytes : int
+        What its block table takes beside the weights.
     """
 
     def __init__(
@@ -50,8 +52,8 @@ class Bound:
         keys = zip((*plan.source_keys, *plan.target_keys), (*sources, *targets), strict=True)
         self._keys = [key for key, tensor in keys if tensor is not None]
         self._addresses = self._where()
-        self._replay: Callable[[], None] = backend.prepare(table, _detached(sources), _detached(targets))
-        self.launches = backend.launches(table)
+        self._replay = backend.prepare(table, _detached(sources), _detached(targets))
+        self.launches, self.table_nbytes = self._replay.launches, self._replay.table_nbytes
         self.nbytes = _bytes_written(table, targets)
 
     def _where(self) -> list[int]:

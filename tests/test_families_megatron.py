@@ -215,6 +215,14 @@ def test_mindspeed_extends_expert_parallelism(alone: Any) -> None:
     assert specs["decoder.layers.1.mlp.experts.weight1"].mesh["ep"] == (4, 1)
 
 
+def test_gate_and_up_in_turn() -> None:
+    """A setting, which no shape shows, tells it."""
+    settings = {"moe_mlp_glu_interleave_size": 4, "moe_shared_expert_glu_interleave_size": 2}
+    model = Model("MindSpeedTEPerformance").chunk(WHOLE, drafts=1, **settings)
+    specs, _ = megatron.specs(model, family=FAMILY, experts="stacked")
+    assert specs == wanted(experts="stacked", glu_interleave=4, shared_glu_interleave=2)
+
+
 def test_a_class_that_does_not_tell_its_layout_wants_to_be_told() -> None:
     model = Model("MindSpeedTEPerformance").chunk(WHOLE, drafts=1)
     with pytest.raises(
@@ -268,10 +276,17 @@ class TestRefused:
         ):
             megatron.specs(model)
 
-    @pytest.mark.parametrize("setting", ["moe_mlp_glu_interleave_size", "attention_output_gate"])
-    def test_settings_that_no_shape_shows(self, setting: str) -> None:
-        with pytest.raises(lk.LayoutError, match=f"{setting}=32: .* has no row in the tables"):
-            megatron.specs(Model().chunk(WHOLE, drafts=1, **{setting: 32}))
+    def test_settings_that_no_shape_shows(self) -> None:
+        with pytest.raises(lk.LayoutError, match="moe_latent_size=32: .* has no row in the tables"):
+            megatron.specs(Model().chunk(WHOLE, drafts=1, moe_latent_size=32))
+
+    def test_blocks_in_turn_in_a_storage_that_does_not_have_them(self) -> None:
+        with pytest.raises(lk.LayoutError, match="not known in this storage of experts"):
+            megatron.specs(Model().chunk(WHOLE, drafts=1, moe_mlp_glu_interleave_size=4))
+
+    def test_an_output_gate_needs_its_rows(self) -> None:
+        with pytest.raises(lk.LayoutError, match=r"linear_qkv\.weight' has shape \(32, 16\).*gate.*says \(48, 16\)"):
+            megatron.specs(Model().chunk(WHOLE, drafts=1, attention_output_gate=True))
 
     def test_not_gated(self) -> None:
         with pytest.raises(lk.LayoutError, match="gated_linear_unit"):

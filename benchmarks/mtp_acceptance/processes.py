@@ -19,7 +19,12 @@ from .settings import Settings
 ROOT = Path(__file__).parents[2]
 MARK = "@@ "  # begins a line that is an event and not a log
 # The checkout is put behind everything else: an installed layout_kernels is the one to use.
-BOOT = "import sys; sys.path += [sys.argv[1], sys.argv[1] + '/tests/peers']; from benchmarks.mtp_acceptance.child import main; main()"
+BOOT = """
+import sys
+sys.path += [sys.argv[1], sys.argv[1] + "/tests/peers"]
+from benchmarks.mtp_acceptance.child import main
+main()
+"""
 PLAIN: Mapping[str, str] = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
 ENGINE: Mapping[str, str] = {
     **PLAIN,
@@ -79,9 +84,7 @@ def run(
     try:
         _listen(children, folder, hear, time.monotonic() + seconds)
     finally:
-        for child in children.values():
-            child.kill()
-            child.wait()
+        _end(children)
 
 
 def alone(role: str, settings: Settings, folder: Path, python: str, seconds: float = 300) -> list[Event]:
@@ -91,8 +94,7 @@ def alone(role: str, settings: Settings, folder: Path, python: str, seconds: flo
     try:
         _listen({role: child}, folder, lambda _name, event: said.append(event), time.monotonic() + seconds)
     finally:
-        child.kill()
-        child.wait()
+        _end({role: child})
     return said
 
 
@@ -110,6 +112,13 @@ def _start(
         text=True,
         errors="replace",
     )
+
+
+def _end(children: Mapping[str, subprocess.Popen[str]]) -> None:
+    for child in children.values():
+        child.kill()
+    for child in children.values():
+        child.wait()
 
 
 def _listen(children: Mapping[str, Any], folder: Path, hear: Callable[[str, Event], None], limit: float) -> None:
@@ -138,6 +147,7 @@ def _read(name: str, child: Any, heard: queue.Queue[tuple[str, str | None]], log
             else:
                 kept.write(line)
                 kept.flush()
+    child.stdout.close()
     heard.put((name, None))
 
 
@@ -149,4 +159,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-

@@ -51,10 +51,10 @@ class Row:
 def read(folder: Path) -> list[Row]:
     """All rows, in the order of the scenarios, round by round."""
     records = {(r["round"], r["scenario"]): r for r in json.loads((folder / "engine.json").read_text())}
-    engine, trainer = numpy.load(folder / "engine.npz"), numpy.load(folder / "trainer.npz")
     order = list(SCENARIOS)
     keys = sorted(records, key=lambda key: (key[0], order.index(key[1])))
-    return [_row(*key, records, engine, trainer) for key in keys]
+    with numpy.load(folder / "engine.npz") as engine, numpy.load(folder / "trainer.npz") as trainer:
+        return [_row(*key, records, engine, trainer) for key in keys]
 
 
 def _row(number: int, scenario: str, records: dict[tuple[int, str], Any], engine: Any, trainer: Any) -> Row:
@@ -76,9 +76,7 @@ def _row(number: int, scenario: str, records: dict[tuple[int, str], Any], engine
         tokens_per_second=record["tokens_per_second"],
         seconds=record["seconds"],
         identical=record["digests"] == truth["digests"],
-        probes_identical=all(
-            logits[part].tobytes() == engine[f"{number} {TRUTH} {part}"].tobytes() for part in logits
-        ),
+        probes_identical=all(logits[part].tobytes() == engine[f"{number} {TRUTH} {part}"].tobytes() for part in logits),
         compared=int(clear.sum()),
     )
 

@@ -82,7 +82,7 @@ class Settings:
     prompts: int = 16
     prompt_length: int = 10
     new_tokens: int = 40
-    probes: int = 96
+    probes: int = 160
     scenarios: tuple[str, ...] = ()
 
     @property

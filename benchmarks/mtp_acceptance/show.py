@@ -40,7 +40,11 @@ class Watch:
 def table(rows: list[Row]) -> Table:
     """The last round, with the acceptance of every round."""
     shown = Table(
-        "weights", "acceptance, %, by round", "greedy tokens equal", "target logits", "draft logits", "tokens/s", "seconds"
+        "weights", "acceptance by round, %", "greedy tokens", "target logits", "draft logits", "tokens/s", "s"
+    )
+    shown.caption = (
+        "Acceptance after every round, the rest after the last. Greedy tokens: share equal to the fresh engine's. "
+        "Logits: largest difference from the trainer's. s: the sync, the reload, or the start of the fresh engine."
     )
     for rounds in by_scenario(rows).values():
         last = rounds[-1]

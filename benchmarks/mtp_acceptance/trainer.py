@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import megatron_cpu  # of tests/peers, as the other two
+import megatron_cpu  # beside the tests, as the other two
 import torch
 import torch.distributed as dist
 
@@ -21,7 +21,7 @@ from .settings import Settings
 
 OTHER_SEED = 1000  # added for the weights from which the engine starts
 RATE = 4e-3
-LEVEL = 4.0
+LEVEL = 8.0
 
 
 def main(settings: Settings, rank: int, folder: Path, address: str) -> None:
@@ -79,7 +79,7 @@ def train(settings: Settings, model: Any, optimizer: torch.optim.Optimizer, numb
 def lift_expert_biases(model: Any) -> None:
     """To the level that long training may take them to: each step moves every one of them, by a fixed amount.
 
-    A level that all experts share changes no choice; but bfloat16 has steps of 1 / 32 there.
+    A level that all experts share changes no choice; but bfloat16 has steps of 1 / 16 there.
     """
     for name, bias in model.named_buffers():
         if name.endswith("expert_bias"):
@@ -133,7 +133,7 @@ def send(senders: Any, tensors: dict[str, Any], channel: Any, version: int) -> N
 def answer(settings: Settings, model: Any) -> dict[str, Any]:
     """The logits of the trainer after each probe, and those of its draft after the token that it chooses there.
 
-    With the margin of each probe: how near a router came to a tie anywhere in it. At a tie, engine and trainer may choose
+    With the margin of each probe: how near a router came to a tie anywhere in it. There engine and trainer may choose
     differently for no more reason than rounding.
     """
     import megatron_models

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -16,6 +16,21 @@ from .triton import Triton
 from .triton_ascend import TritonAscend
 
 Tensors = Sequence[torch.Tensor | None]
+
+
+class Prepared(Protocol):
+    """A copy with everything done that can be done once: calling it replays it."""
+
+    @property
+    def launches(self) -> int:
+        """How many kernels a call starts."""
+
+    @property
+    def table_nbytes(self) -> int:
+        """What the block table takes beside the weights."""
+
+    def __call__(self) -> None:
+        """Replay the copy."""
 
 
 class Backend(Protocol):
@@ -31,11 +46,8 @@ class Backend(Protocol):
     def missing(self) -> str | None:
         """Why it cannot run here, or None if it can."""
 
-    def prepare(self, table: Table, sources: Tensors, targets: Tensors) -> Callable[[], None]:
-        """Everything that can be done once; what it returns replays the copy."""
-
-    def launches(self, table: Table) -> int:
-        """How many kernels a replay starts."""
+    def prepare(self, table: Table, sources: Tensors, targets: Tensors) -> Prepared:
+        """Everything that can be done once."""
 
 
 _ALL: tuple[Backend, ...] = (Reference(), Cpu(), Triton(), TritonAscend())

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,6 +15,18 @@ Tensors = Sequence[torch.Tensor | None]
 Kind = tuple[int, int, int]  # bytes of a source element, of a target element, cast
 
 FLOATS = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}  # a cast is 1 + 3 * from + to; 0 moves bits unchanged
+
+
+@dataclass(frozen=True)
+class HostReplay:
+    """What a backend on the CPU prepares; see `layout_kernels.backends.Prepared`."""
+
+    run: Callable[[], None]
+    launches: int
+    table_nbytes: int
+
+    def __call__(self) -> None:
+        self.run()
 
 
 def kinds(table: Table, sources: Tensors, targets: Tensors) -> tuple[list[Kind], Integers]:

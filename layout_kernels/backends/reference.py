@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from ..table import Table
+from .elements import HostReplay, Tensors
 
 MANTISSA = {torch.bfloat16: 7, torch.float16: 10, torch.float32: 23}
 INTEGER = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}
@@ -24,13 +25,7 @@ class Reference:
         """Never missing."""
         return None
 
-    def launches(self, table: Table) -> int:
-        """One for every block."""
-        return len(table)
-
-    def prepare(
-        self, table: Table, sources: Sequence[torch.Tensor | None], targets: Sequence[torch.Tensor | None]
-    ) -> Callable[[], None]:
+    def prepare(self, table: Table, sources: Tensors, targets: Tensors) -> HostReplay:
         """Nothing to prepare."""
 
         def run() -> None:
@@ -44,7 +39,7 @@ class Reference:
                     held = _box(sources[source], [(extent, step) for extent, step, _ in digits], source_offset)
                     box.copy_(cast(held, box.dtype))
 
-        return run
+        return HostReplay(run, launches=len(table), table_nbytes=0)
 
 
 def _box(tensor: torch.Tensor | None, digits: Sequence[tuple[int, int]], offset: int) -> torch.Tensor:

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from functools import cache, partial
 from importlib.metadata import distributions
 
-import numpy as np
 import torch
 
 from ..table import Table
@@ -40,11 +39,6 @@ class Triton:
         if not interpreting() and not torch.cuda.is_available():
             return "there is no CUDA or ROCm device (TRITON_INTERPRET=1 interprets it on the CPU)"
         return None
-
-    def launches(self, table: Table) -> int:
-        """One for each variant of kernel that tensors of one 16-bit dtype would need, were all addresses aligned."""
-        zeros = np.zeros(len(table), dtype=np.int64)
-        return len(device_tables(table, [(2, 2, 0)], zeros, zeros, zeros, variant_of))
 
     def prepare(self, table: Table, sources: Tensors, targets: Tensors) -> Replay:
         """Choose kernels, upload the tables, compile."""

@@ -98,11 +98,6 @@ class TritonAscend:
             return "there is no NPU, or torch_npu was not imported (TRITON_INTERPRET=1 interprets it on the CPU)"
         return None
 
-    def launches(self, table: Table) -> int:
-        """One for each variant of kernel that tensors of one 16-bit dtype would need, were all addresses aligned."""
-        zeros = np.zeros(len(table), dtype=np.int64)
-        return len(device_tables(table, [(2, 2, 0)], zeros, zeros, zeros, variant_of))
-
     def prepare(self, table: Table, sources: Tensors, targets: Tensors) -> Replay:
         """Choose kernels, upload the tables, compile."""
         device = only_device([*sources, *targets])

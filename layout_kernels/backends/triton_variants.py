@@ -75,12 +75,9 @@ class Variant:
         count = length(recipe.outer)
         for whole, part in zip(recipe.lengths, self.step, strict=True):
             count *= -(-whole // part)
-        numbers = [len(recipe.across), len(recipe.down), len(recipe.outer), *recipe.lengths, count]
-        for extent, _, target in recipe.across:
-            numbers += [extent, target // self.theirs]
-        for extent, source, _ in recipe.down:
-            numbers += [extent, source // self.ours]
-        for extent, source, target in recipe.outer:
+        outer = recipe.outer or ((1, 0, 0),)  # a kernel looks for one digit at least
+        numbers = [len(recipe.across), len(recipe.down), len(outer), *recipe.lengths, count]
+        for extent, source, target in (*recipe.across, *recipe.down, *outer):
             numbers += [extent, source // self.ours, target // self.theirs]
         return numbers, -(-count // self.steps)
 

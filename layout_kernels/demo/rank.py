@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..backends.reference import cast
+from ..errors import LayoutError
 from ..spec import Spec
 from ..sync import Channel, WeightReceiver, WeightSender, connect
 from ..testing import BITS, tagged
@@ -45,7 +46,7 @@ class Rank:
     def __init__(self, settings: Settings, role: str, rank: int) -> None:
         self.settings, self.role, self.rank = settings, role, rank
         self.specs = settings.specs(role, rank)
-        self.device = torch.device(settings.device)
+        self.device = own_device(settings, role, rank)
         trained = {spec.of: spec.dtype or torch.bfloat16 for spec in settings.specs("trainer", 0).values()}
         self.first = {name: tagged(spec, trained.get(spec.of, torch.bfloat16)) for name, spec in self.specs.items()}
         self.tensors = {
@@ -133,6 +134,18 @@ class Rank:
             transfer.wait()
         channel.barrier("the plain broadcast's end")
         emit("plain", role=self.role, rank=self.rank, nbytes=total, seconds=time.perf_counter() - begin)
+
+
+def own_device(settings: Settings, role: str, rank: int) -> torch.device:
+    """A device for each rank of the demo: collectives refuse two ranks on one accelerator."""
+    kind = torch.device(settings.device)
+    if kind.type == "cpu" or kind.index is not None:
+        return kind
+    ranks = settings.trainers + settings.rollouts
+    found = torch.get_device_module(kind.type).device_count()
+    if found < ranks:
+        raise LayoutError(f"--device {settings.device}: {ranks} ranks want a device each, and there are {found}")
+    return torch.device(kind.type, rank + (settings.trainers if role == "rollout" else 0))
 
 
 def _trainer_bytes(settings: Settings) -> list[int]:

@@ -4,7 +4,8 @@
 `blocks/` is the table of layouts, `models.py` the list of families, `systems.py` the list of systems.
 """
 
+from .adapters import adapters
 from .family import Family, describe, family
 from .published import published
 
-__all__ = ["Family", "describe", "family", "published"]
+__all__ = ["Family", "adapters", "describe", "family", "published"]

@@ -66,7 +66,7 @@ STORAGES: Mapping[str, tuple[str, ...]] = {
     "stacked": ("stacked",),
     "stacked-transposed": ("stacked_transposed",),
 }
-NORMS: Mapping[str, tuple[str, ...]] = {"fused": ("fused_norm", "fused_latent_norm"), "split": ()}
+NORMS: Mapping[str, tuple[str, ...]] = {"fused": ("fused_norm",), "split": ()}
 DOWN: Mapping[str, tuple[str, ...]] = {
     "sharded": (),
     "replicated": ("replicated_down",),

@@ -85,9 +85,6 @@ STATISTICS = frozenset({"local_tokens_per_expert", "global_tokens_per_expert", "
 
 # Settings under which a layer holds something that the tables do not describe; a shape would not always show it.
 REFUSED = {
-    "moe_mlp_glu_interleave_size": "gate and up interleaved in blocks",
-    "moe_shared_expert_glu_interleave_size": "gate and up of the shared expert interleaved in blocks",
-    "attention_output_gate": "attention with an output gate",
     "moe_latent_size": "experts in a latent space",
 }
 
@@ -99,8 +96,10 @@ FIELDS: Mapping[str, str] = {
     "kv_heads": "num_query_groups",
     "head": "kv_channels",
     "out_bias": "add_bias_linear = False",
+    "mlp_bias": "add_bias_linear = False",
     "only_qkv_bias": "add_qkv_bias = False",
     "qk_norm": "qk_layernorm = False",
+    "output_gate": "attention_output_gate = False",
     "q_rank": "q_lora_rank = None",
     "kv_rank": "kv_lora_rank",
     "nope": "qk_head_dim",
@@ -110,7 +109,10 @@ FIELDS: Mapping[str, str] = {
     "experts": "num_moe_experts",
     "expert_width": "moe_ffn_hidden_size",
     "shared_width": "moe_shared_expert_intermediate_size = 0",
+    "shared_gate": "moe_shared_expert_gate = False",
     "expert_bias": "moe_router_enable_expert_bias = False",
+    "glu_interleave": "moe_mlp_glu_interleave_size = 0",
+    "shared_glu_interleave": "moe_shared_expert_glu_interleave_size = 0",
     "mtp": "mtp_num_layers = 0",
 }
 
@@ -216,7 +218,7 @@ def _layer(layer: Any, where: str, view: View, experts: str | None) -> Iterator[
         blocks = choose(f"module class of layer {layer.layer_number}:", type(part).__name__, BLOCKS)
         classes = {type(module).__name__ for module in part.modules()}
         selected = View(
-            (*_columns(classes, experts), *view.path),
+            (*_columns(classes, experts, view.quantities), *view.path),
             view.quantities.given(sparse=ROUTED_EXPERTS in blocks),
             _extended(view.mesh) if classes & EXTENDED else view.mesh,
         )
@@ -224,17 +226,25 @@ def _layer(layer: Any, where: str, view: View, experts: str | None) -> Iterator[
             yield from _expand(block, where, selected)
 
 
-def _columns(classes: set[str], experts: str | None) -> tuple[str, ...]:
+def _columns(classes: set[str], experts: str | None, quantities: Quantities) -> tuple[str, ...]:
     columns = tuple(sorted({COLUMNS[kind] for kind in classes if kind in COLUMNS}))
+    columns = (*_stored(classes, experts), *columns)
+    if quantities("glu_interleave"):
+        columns = (*(f"{column}_interleaved" for column in columns if (column,) in STORAGES.values()), *columns)
+    return ("shared_interleaved", *columns) if quantities("shared_glu_interleave") else columns
+
+
+def _stored(classes: set[str], experts: str | None) -> tuple[str, ...]:
+    """The column of experts whose class does not tell how it stores them."""
     undecided = sorted(classes & UNDECIDED)
     if not undecided:
-        return columns
+        return ()
     if experts is None:
         raise LayoutError(
             f"module class {undecided[0]!r} holds one layout in some versions of MindSpeed and another in others: say "
             "experts='stacked-transposed' or experts='stacked'"
         )
-    return (*choose("option experts", experts, STORAGES), *columns)
+    return choose("option experts", experts, STORAGES)
 
 
 def _extended(held: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def use_plain_linears() -> None:
     head, one that is no longer read. Afterwards they are multiplied by ``torch.nn.functional.linear``. In engines with
     worker processes, call it in each worker (``worker_extension_cls``).
     """
-    utils = importlib.import_module("vllm.model_executor.layers.utils")
+    utils: Any = importlib.import_module("vllm.model_executor.layers.utils")
     utils.dispatch_cpu_unquantized_gemm = _keep_plain
 
 
@@ -59,16 +59,14 @@ def runner(llm: Any) -> Any:
     executor = getattr(llm.llm_engine, "model_executor", None)
     if executor is None or not hasattr(executor, "driver_worker"):
         raise LayoutError(
-            "the engine's model is not in this process: set VLLM_ENABLE_V1_MULTIPROCESSING=0, or read the model of each "
-            "worker there (worker_extension_cls, self.model_runner)"
+            "the engine's model is not in this process: set VLLM_ENABLE_V1_MULTIPROCESSING=0, or read it in each "
+            "worker (worker_extension_cls, self.model_runner)"
         )
     worker = executor.driver_worker
     return getattr(worker, "worker", worker).model_runner
 
 
-def specs(
-    model_runner: Any, *, family: Family, draft: bool = True
-) -> tuple[dict[str, Spec], dict[str, torch.Tensor]]:
+def specs(model_runner: Any, *, family: Family, draft: bool = True) -> tuple[dict[str, Spec], dict[str, torch.Tensor]]:
     """What the live engine holds: its target's parameters, and those of its draft under ``draft.``.
 
     Parameters
@@ -157,8 +155,8 @@ def _refuse_emptied(prefix: str, model: torch.nn.Module) -> None:
     emptied = [name for name, tensor in named.items() if tensor.shape == (0,)]
     if emptied:
         raise LayoutError(
-            f"tensor {emptied[0]!r} and {len(emptied) - 1} others have shape (0,): vLLM packed them into private memory, "
-            f"where nothing can be written; {HOW}"
+            f"tensor {emptied[0]!r} and {len(emptied) - 1} others have shape (0,): vLLM packed them into private "
+            f"memory that cannot be written; {HOW}"
         )
     for name, tensor in named.items():
         if tensor.device.type != "cpu":
@@ -171,7 +169,7 @@ def _refuse_packed(path: str, module: torch.nn.Module) -> None:
     if kernel is not torch.nn.functional.linear:
         name = getattr(kernel, "__qualname__", repr(kernel))
         raise LayoutError(
-            f"tensor '{path}.weight' is multiplied by the kernel {name!r}, not by torch.nn.functional.linear, and may be "
+            f"tensor '{path}.weight' is read by the kernel {name!r}, not by torch.nn.functional.linear, and may be "
             f"packed elsewhere; {HOW}"
         )
 
@@ -184,8 +182,8 @@ def _expert_kernel(path: str, module: torch.nn.Module, method: Any) -> str:
     if chosen not in EXPERT_KERNELS:
         known = sorted(" ".join(entry) for entry in EXPERT_KERNELS)
         raise LayoutError(
-            f"module {path!r} runs the kernel {' '.join(chosen)!r}, which packs experts for another processor; known are "
-            f"{known}{nearest(' '.join(chosen), known)}"
+            f"module {path!r} runs the kernel {' '.join(chosen)!r}, which packs experts in its own way; the tables "
+            f"know {known}{nearest(' '.join(chosen), known)}"
         )
     local, whole = module.local_num_experts, module.global_num_experts
     if local != whole:

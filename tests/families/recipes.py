@@ -81,9 +81,9 @@ class Reader:
     @property
     def groups(self) -> int:
         """kv heads of this layer."""
-        norm_of_window = self.config.get("swa_num_key_value_heads")
-        if norm_of_window and self.has(f"{self.attention}attention_sink_bias"):
-            return int(norm_of_window)
+        window = self.config.get("swa_num_key_value_heads")
+        if window and self.has(f"{self.attention}attention_sink_bias"):
+            return int(window)
         return int(self.config.get("num_key_value_heads", self.heads))
 
     def gated_mlp(self, at: str, kind: str = "weight") -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
@@ -102,7 +102,10 @@ class Reader:
             return gate, up, down
         if experts == "split":
             return self.gated_mlp(f"{at}{e}.", kind)
-        both, down = (self.hf[f"{at}{x}{'' if kind == 'weight' else '_bias'}"][e].T for x in ("gate_up_proj", "down_proj"))
+        ending = "" if kind == "weight" else "_bias"
+        both, down = (self.hf[f"{at}{x}{ending}"][e] for x in ("gate_up_proj", "down_proj"))
+        if kind == "weight":
+            both, down = both.T, down.T
         if experts == "alternating":
             return both[0::2], both[1::2], down
         gate, up = both.chunk(2)

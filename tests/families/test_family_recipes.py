@@ -20,9 +20,10 @@ from layout_kernels.families.models import MODELS
 NO_COPY = ("out_norm.weight", "linear_attn.norm.weight")
 
 
-def published(name: str) -> tuple[dict[str, lk.Spec], Tensors]:
+def published(name: str, config: dict[str, Any] | None = None) -> tuple[dict[str, lk.Spec], Tensors]:
     """A checkpoint in which every number is unique; float64 holds them all."""
-    specs = {key: spec.replace(dtype=None) for key, spec in lk.family(config_of(name)).specs("hf").items()}
+    family = lk.family(config or config_of(name))
+    specs = {key: spec.replace(dtype=None) for key, spec in family.specs("hf").items()}
     tensors, first = {}, 1
     for key, spec in specs.items():
         count = torch.Size(spec.shape()).numel()
@@ -74,11 +75,6 @@ def judge(name: str, options: Options, all_ranks: list[Rank]) -> None:
         expected |= {(number, key): tensor.contiguous() for key, tensor in made.items()}
     assert_same(carried(hf, checkpoint, specs), expected)
     assert_same(carried(specs, expected, hf), checkpoint)
-
-
-def divides(name: str, tp: int) -> bool:
-    """Mamba's groups, indexer and heads of these configs divide by 8; kv heads of an own size below it do not."""
-    return not (tp == 8 and name in ("mimo_v2_flash",))
 
 
 PLAIN = [Options(), Options("te", "te", "fused", "replicated")]

@@ -16,9 +16,9 @@ GROUPED = {**COMMON, "num_key_value_heads": 2, "head_dim": 4}
 SPLIT = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
 GLM = {**SPLIT, "n_routed_experts": 8, "n_shared_experts": 2, "first_k_dense_replace": 1}
 DRAFT = {"num_nextn_predict_layers": 1}
-LATENT = {**COMMON, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4}
+LATENT = {**COMMON, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 6, "qk_rope_head_dim": 8}
 LATENT |= {"v_head_dim": 4}
-INDEXED = {**LATENT, "index_n_heads": 3, "index_head_dim": 8}
+INDEXED = {**LATENT, "index_n_heads": 3, "index_head_dim": 12}
 QWEN = {**SPLIT, "num_experts": 8}
 SHARED = {**QWEN, "shared_expert_intermediate_size": 24}
 LOCAL = {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 16}
@@ -92,7 +92,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], Published]] = {
     "deepseek_v32": ({**INDEXED, **GLM, **DRAFT}, GLM_NAMES),
     "glm_moe_dsa": ({**INDEXED, **GLM, "indexer_types": ["full", "shared"]}, GLM_NAMES),
     "mimo_v2_flash": (
-        {**GROUPED, **SPLIT, "n_routed_experts": 8, "v_head_dim": 3, "hybrid_layer_pattern": [0, 1]}
+        {**GROUPED, **SPLIT, "n_routed_experts": 8, "v_head_dim": 8, "hybrid_layer_pattern": [0, 1]}
         | {"moe_layer_freq": [0, 1], "swa_num_key_value_heads": 4},
         GLM_NAMES,
     ),

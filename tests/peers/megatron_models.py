@@ -128,7 +128,7 @@ def _attention(config: dict[str, Any]) -> dict[str, Any]:
             "num_query_groups": config["num_key_value_heads"],
             "kv_channels": config["head_dim"],
             "qk_layernorm": config["model_type"].startswith("qwen3") or config.get("use_qk_norm", False),
-            "add_qkv_bias": config["attention_bias"],
+            "add_qkv_bias": config["model_type"].startswith("qwen2") or config["attention_bias"],
         }
     return {
         "multi_latent_attention": True,
@@ -158,6 +158,11 @@ def _experts(config: dict[str, Any], experts: str) -> dict[str, Any]:
         "moe_grouped_gemm": experts != "sequential",
         "moe_use_legacy_grouped_gemm": experts == "grouped",
     }
+    if "shared_expert_intermediate_size" in config:
+        fields |= {
+            "moe_shared_expert_intermediate_size": config["shared_expert_intermediate_size"],
+            "moe_shared_expert_gate": True,
+        }
     if sigmoid:
         fields |= {
             "moe_router_score_function": "sigmoid",

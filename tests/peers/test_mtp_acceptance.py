@@ -55,7 +55,7 @@ def test_our_sync_leaves_the_bits_of_a_fresh_engine(rows: Rows) -> None:
         assert ours.identical, "logit for logit"
         assert ours.probes_identical
         assert max(ours.target_difference, ours.draft_difference) < AGREE, "the trainer's logits"
-        assert ours.compared > 48
+        assert ours.compared > 80
 
 
 def test_training_made_the_draft_worth_having(rows: Rows) -> None:
@@ -77,8 +77,9 @@ def test_mistakes_everywhere_show_in_the_logits_of_both(rows: Rows) -> None:
     mistaken = [name for name in ("view", "dim1", "gate-up", "bias", "reload", "none") if name in rows]
     assert len(mistaken) >= 4
     for name in mistaken:
-        assert max(row.target_difference for row in rows[name]) > SHOWS, name
         assert max(row.draft_difference for row in rows[name]) > SHOWS, name
+        # A rounded bias need not change the last choice of any probe in the one layer of the target that has experts.
+        assert name == "bias" or max(row.target_difference for row in rows[name]) > SHOWS, name
 
 
 def test_greedy_tokens_show_what_scrambles_the_target(rows: Rows) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models of four families, each a Hugging Face config as a plain dict: both peers build from it.
+"""Small models of some families, each a Hugging Face config as a plain dict: both peers build from it.
 
 Sizes that say nothing are wanted: twice an expert's width equals the hidden size, and so do the rows of all query
 heads, so that no reader can tell a layout from a shape. `rms_norm_eps` is 1e-6 because transformers 5.24 fixes that
@@ -87,6 +87,47 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     },
 }
+CONFIGS["llama"] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    **_COMMON,
+    **_GROUPED_QUERY,
+    "intermediate_size": 96,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
+CONFIGS["qwen2"] = {
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    **_COMMON,
+    **_GROUPED_QUERY,
+    "intermediate_size": 96,
+    "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
+CONFIGS["qwen2_moe"] = {
+    "model_type": "qwen2_moe",
+    "architectures": ["Qwen2MoeForCausalLM"],
+    **_COMMON,
+    **_GROUPED_QUERY,
+    "intermediate_size": 96,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "qkv_bias": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
+CONFIGS["deepseek_v3"] = {
+    **CONFIGS["glm4_moe_lite"],
+    "model_type": "deepseek_v3",
+    "architectures": ["DeepseekV3ForCausalLM"],
+}
+CONFIGS["deepseek_v3_no_q_rank"] = {**CONFIGS["deepseek_v3"], "q_lora_rank": None}
 CONFIGS["qwen3_tied"] = {**CONFIGS["qwen3"], "tie_word_embeddings": True}
 # Nothing to pad: the trainer's model then needs no word about the vocabulary.
 CONFIGS["qwen3"]["vocab_size"] = 96

@@ -8,7 +8,6 @@ column                     what it describes
 ========================== ===========================================================================================
 ``megatron``               Megatron-Core 0.16 and MindSpeed, modules of the local spec
 ``fused_norm``             there, a norm fused into the linear behind it (Transformer Engine)
-``fused_latent_norm``      there, the same in latent attention
 ``replicated_down``        there, MLA down projections that every tensor-parallel rank holds whole (Transformer Engine)
 ``fused_down``             there, both MLA down projections in one tensor, sharded
 ``fused_replicated_down``  there, both in one tensor, whole on every rank

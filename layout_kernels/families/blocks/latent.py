@@ -60,7 +60,7 @@ LATENT_ATTENTION = block(
         "layers.attention.q_latent_norm.weight",
         when="q_rank and qk_norm",
         megatron="self_attention.q_layernorm.weight = lq",
-        fused_latent_norm="self_attention.linear_q_up_proj.layer_norm_weight = lq",
+        fused_norm="self_attention.linear_q_up_proj.layer_norm_weight = lq",
         elsewhere="self_attn.q_a_layernorm.weight = lq",
     ),
     row(
@@ -78,7 +78,7 @@ LATENT_ATTENTION = block(
         "layers.attention.kv_latent_norm.weight",
         when="qk_norm",
         megatron="self_attention.kv_layernorm.weight = c",
-        fused_latent_norm="self_attention.linear_kv_up_proj.layer_norm_weight = c",
+        fused_norm="self_attention.linear_kv_up_proj.layer_norm_weight = c",
         elsewhere="self_attn.kv_a_layernorm.weight = c",
     ),
     row(

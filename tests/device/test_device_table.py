@@ -31,6 +31,12 @@ def tables(layouts: tuple[str, str], dims: dict[str, Any], addresses: tuple[int,
     return device_tables(table, [MOVED], np.zeros(len(table), dtype=np.int64), ours, theirs, variant_of)
 
 
+def launches_of(table: Table) -> int:
+    """How many kernels 16-bit tensors need, were all addresses aligned."""
+    zeros = np.zeros(len(table), dtype=np.int64)
+    return len(device_tables(table, [MOVED], zeros, zeros, zeros, variant_of))
+
+
 @pytest.mark.parametrize(
     ("layouts", "dims", "addresses", "expected"),
     [
@@ -77,7 +83,7 @@ def experts(count: int, into: str) -> Any:
 def test_one_launch_however_many_tensors(into: str, launches: int) -> None:
     table = experts(18_432, into)
     assert len(table) == 18_432
-    assert REGISTRY["triton"].launches(table) == launches
+    assert launches_of(table) == launches
 
 
 def test_two_launches_for_a_bucket_of_rows_and_transposes() -> None:
@@ -87,7 +93,7 @@ def test_two_launches_for_a_bucket_of_rows_and_transposes() -> None:
         np.concatenate([rows.shape, transposes.shape + len(rows.shapes)]),
         *(np.concatenate(pair) for pair in zip(rows.columns()[1:], transposes.columns()[1:], strict=True)),
     )
-    assert REGISTRY["triton"].launches(both) == 2
+    assert launches_of(both) == 2
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])

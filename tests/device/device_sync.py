@@ -19,7 +19,7 @@ from layout_kernels.backends.reference import cast
 from layout_kernels.families import published
 from layout_kernels.testing import assert_same_bytes, tagged
 
-SCALE, STEPS, SECONDS = 300, 2, 60
+SCALE, STEPS, SECONDS = 2000, 2, 40
 
 
 def free_port() -> int:
