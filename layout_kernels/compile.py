@@ -62,6 +62,7 @@ def derive(
     target = _side("target", targets, dims, strides[1], repeats=True, lists=True, ordered=False)
     _check_sizes(source, target)
     blocks: list[Block] = []
+    uncovered: list[Piece] = []
     if not first:
         for offered in source.pieces.values():
             _refuse_overlap(source, offered, "two sources hold it; say replicas='first' if they are replicas")
@@ -69,9 +70,10 @@ def derive(
         offered = source.pieces.get(identity, [])
         for box, near in zip(boxes, _near(boxes, offered), strict=True):
             found, left = _cut_all(target, box, source, near)
-            if left:
-                _refuse_uncovered(target, left, source)
+            uncovered += left
             blocks += found
+    if uncovered:
+        _refuse_uncovered(target, uncovered, source)
     if unused == "refuse":
         _refuse_unused(source, target)
     blocks += [_zero(piece) for piece in target.padding if piece.padding == "zero"]
@@ -248,9 +250,10 @@ def _refuse_unused(source: Side, target: Side) -> None:
 
 
 def _refuse_uncovered(target: Side, left: Sequence[Piece], source: Side) -> NoReturn:
+    others = sorted({repr(target.key(piece)) for piece in left} - {repr(target.key(left[0]))})
     raise LayoutError(
         f"target {target.key(left[0])!r}: {_where(left[0])}: no source holds it, and it is not declared as padding"
-        f"{_explain_missing(left[0], source)}"
+        f"{_explain_missing(left[0], source)}" + (f"; as with {_some(others, ', ', 6)}" if others else "")
     )
 
 
@@ -277,12 +280,12 @@ def _explain_missing(piece: Piece, other: Side) -> str:
     if frozenset(piece.axes) not in tagged:
         known = sorted({" ".join(sorted(axes)) for axes in tagged})
         return f"; the {other.name}s of {of!r} with these tags have other axes: {_some(known, '; ')}"
-    found = [_where(held) for held in other.pieces[piece.identity][:4]]
+    found = [_where(held) for held in other.pieces[piece.identity]]
     return f"; the {other.name}s hold {_some(found, ' and ')}"
 
 
-def _some(words: Sequence[str], between: str) -> str:
-    return between.join(words[:3]) + (f"{between}more" if len(words) > 3 else "")
+def _some(words: Sequence[str], between: str, most: int = 3) -> str:
+    return between.join(words[:most]) + (f"{between}{len(words) - most} more" if len(words) > most else "")
 
 
 def _check_sizes(*sides: Side) -> None:

@@ -277,7 +277,7 @@ class TestRefused:
             megatron.specs(model)
 
     def test_settings_that_no_shape_shows(self) -> None:
-        with pytest.raises(lk.LayoutError, match="moe_latent_size=32: .* has no row in the tables"):
+        with pytest.raises(lk.LayoutError, match=r"moe_latent_size=32: .* has no row in the tables"):
             megatron.specs(Model().chunk(WHOLE, drafts=1, moe_latent_size=32))
 
     def test_blocks_in_turn_in_a_storage_that_does_not_have_them(self) -> None:

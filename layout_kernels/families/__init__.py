@@ -5,7 +5,8 @@
 """
 
 from .adapters import adapters
-from .family import Family, describe, family
+from .family import Family, family
+from .judged import describe, markdown
 from .published import published
 
-__all__ = ["Family", "adapters", "describe", "family", "published"]
+__all__ = ["Family", "adapters", "describe", "family", "markdown", "published"]

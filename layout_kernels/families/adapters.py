@@ -23,7 +23,10 @@ NAMES: Mapping[str, tuple[str, str]] = {
 # Logical tensors whose parts are adapted one by one: each has a first factor of its own.
 APART = frozenset({"layers.attention.qkv_down.weight"})
 # Choices of a trainer under which one module's first factor would stand for several in a checkpoint, or the reverse.
-REFUSED: Mapping[str, tuple[str, ...]] = {"down": ("fused-sharded", "fused-replicated", "mindspeed"), "up": ("mm-split",)}
+REFUSED: Mapping[str, tuple[str, ...]] = {
+    "down": ("fused-sharded", "fused-replicated", "mindspeed"),
+    "up": ("mm-split",),
+}
 
 
 def adapters(family: Family, system: str, *, rank: int, targets: Iterable[str], **how: Any) -> dict[str, Spec]:
@@ -92,7 +95,7 @@ def _factors(weight: Spec, rank: int, module: str, tp: Selection) -> tuple[Spec,
     second = f"{out} lr" if by_rows else f"({out})/{cut} lr"
     part = f".{min(weight.layout.tags & {'q', 'q_a', 'kv_a'})}" if weight.of in APART else ""
     held = {
-        "dims": {**(weight.dims or {}), "lr": rank},
+        "dims": {**dict(weight.dims or {}), "lr": rank},
         "mesh": {cut: weight.mesh.get(cut, tp)},
     }
     return (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The small expressions of the tables: sizes such as ``heads / kv_heads``, conditions such as ``tied and not first``.
 
-They are a subset of Python's expressions over named quantities. ``/`` divides without a remainder or refuses, and
-``up(n, m)`` rounds ``n`` up to a multiple of ``m``, ``len(items)`` counts. Names are looked up only when they are needed, so that a model
-without experts need not have a number of experts.
+They are a subset of Python's expressions over named quantities. ``/`` divides without a remainder or refuses, ``up(n,
+m)`` rounds ``n`` up to a multiple of ``m``, ``len(items)`` counts. Names are looked up only when they are needed, so
+that a model without experts need not have a number of experts.
 """
 
 from __future__ import annotations

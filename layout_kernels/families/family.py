@@ -13,7 +13,8 @@ from ..spec import Spec, dtype_named
 from . import systems
 from .expand import View, expand
 from .expression import evaluate
-from .models import MODELS, Model
+from .model import Model
+from .models import MODELS
 from .quantities import DERIVED, FIELDS, Quantities, read_config
 from .selection import WHOLE, Stage, meshes, placed, stages
 from .table import Block, choose
@@ -32,12 +33,15 @@ class Family:
         The family's name, as Hugging Face configs have it.
     systems : tuple of str
         The systems that `specs` describes.
+    storages : tuple of str
+        The storages of routed experts that the tables describe for it in training.
     """
 
     def __init__(self, model: Model, config: Mapping[str, Any]) -> None:
         self.config = dict(config)
         self.model_type = str(self.config["model_type"])
         self.systems = tuple(systems.SYSTEMS)
+        self.storages = model.storages
         self._model = model
         self._quantities = Quantities(self.config, {**FIELDS, **model.fields}, _derived(model))
         for condition, what in model.refused.items():
@@ -207,25 +211,3 @@ def family(config: object) -> Family:
             "blocks of rows (families/blocks/) and the config fields that differ"
         )
     return Family(MODELS[model_type], fields)
-
-
-def describe() -> list[dict[str, str]]:
-    """The families and the columns that the tables hold for each, as rows of a table for people.
-
-    A storage of experts is listed where the family has routed experts.
-    """
-    engines = ", ".join(name for name, system in systems.SYSTEMS.items() if "part" in system.options)
-    rows = []
-    for model_type, model in MODELS.items():
-        routed = any("sequential" in row.columns for block in model.layer for row in block.rows)
-        storages = f"; experts {', '.join(systems.STORAGES)}" if routed else ""
-        rows.append(
-            {
-                "models": model.title,
-                "model_type": model_type,
-                "training": f"megatron (spec {', '.join(systems.MODULES)}{storages}), transformers",
-                "checkpoints": "hf",
-                "engines": engines,
-            }
-        )
-    return rows

@@ -8,12 +8,11 @@ conditions that the tables do not describe. What a family has and no other, a la
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from .blocks import (
     ALTERNATING_EXPERTS,
     DENSE_MLP,
-    EMBEDDING,
     GATED_DELTA_NET,
     GROUPED_QUERY_ATTENTION,
     INDEXER,
@@ -28,27 +27,7 @@ from .blocks import (
     TRANSPOSED_EXPERTS,
     UNGATED_EXPERTS,
 )
-from .table import Block
-
-NOTHING: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True)
-class Model:
-    """One family: blocks of the model, of a layer and of multi-token prediction, and its quantities.
-
-    ``drafts`` says how checkpoints number the layers of multi-token prediction: as `systems.PLACES` has them.
-    """
-
-    title: str
-    layer: tuple[Block, ...]
-    mtp: tuple[Block, ...] = ()
-    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
-    derived: Mapping[str, str] = field(default_factory=dict, hash=False)
-    refused: Mapping[str, str] = field(default_factory=dict, hash=False)
-    drafts: str = "behind"
-    model: tuple[Block, ...] = (EMBEDDING,)
-
+from .model import Model
 
 NO_MTP = {"mtp": "0"}
 HEADS_SHARE_HIDDEN = {"head": "head_dim = hidden / heads"}

@@ -21,8 +21,10 @@ _STEPS: Mapping[str, tuple[int, int]] = {
     "num_hidden_layers": (1, 2),
     "intermediate_size": (64, 64),
     "moe_intermediate_size": (64, 64),
+    "shared_expert_intermediate_size": (64, 64),
     "n_routed_experts": (8, 8),
     "num_experts": (8, 8),
+    "num_local_experts": (8, 8),
     "num_key_value_heads": (4, 4),
     "head_dim": (32, 32),
     "q_lora_rank": (64, 64),
@@ -70,7 +72,9 @@ def published(name: str, scale: float | None = None) -> dict[str, Any]:
 
 def parameters(config: Mapping[str, Any]) -> int:
     """How many numbers a model holds, its layers of multi-token prediction among them."""
-    specs = family(config).specs("megatron", spec="local", experts="stacked", vocab_multiple=1)
+    model = family(config)
+    experts = "stacked" if "stacked" in model.storages else "te"
+    specs = model.specs("megatron", spec="local", experts=experts, vocab_multiple=1)
     return sum(math.prod(spec.shape()) for spec in specs.values())
 
 
@@ -84,14 +88,16 @@ def _models() -> Mapping[str, Mapping[str, Any]]:
 def _shrunk(config: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """Every size divided by one factor."""
     small = dict(config)
+    if "kv_lora_rank" not in config:
+        small["head_dim"] = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     for key, (multiple, least) in _STEPS.items():
-        if config.get(key):
-            small[key] = min(config[key], max(least, round(config[key] / factor / multiple) * multiple))
+        if small.get(key):
+            small[key] = min(small[key], max(least, round(small[key] / factor / multiple) * multiple))
     ratio = config["num_attention_heads"] // config["num_key_value_heads"]
     small["num_attention_heads"] = small["num_key_value_heads"] * ratio
     # One sparse layer at least behind the dense ones, and as many experts as a token chooses.
     small["num_hidden_layers"] = max(small["num_hidden_layers"], config.get("first_k_dense_replace", 0) + 1)
-    for key in {"n_routed_experts", "num_experts"} & small.keys():
+    for key in {"n_routed_experts", "num_experts", "num_local_experts"} & small.keys():
         small[key] = max(small[key], config["num_experts_per_tok"])
     for key in ("intermediate_size", "moe_intermediate_size"):
         while key in small and small["hidden_size"] in (small[key], 2 * small[key]):

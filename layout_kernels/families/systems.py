@@ -116,8 +116,9 @@ KERNELS: Mapping[str, Mapping[str, str]] = {
     "vllm-ascend": {"nd": "transposed", "nz": "fractal"},
     "sglang-npu": {"nd": "", "nz": "fractal_rows"},
 }
-EXPERT_COLUMNS = ("vllm", "vllm_cpu", "up_first", "blocks", "shuffled", "transposed", "alternating")
-EXPERT_COLUMNS += ("fractal", "fractal_rows")
+EXPERT_COLUMNS = frozenset(
+    {"vllm", "vllm_cpu", "up_first", "blocks", "shuffled", "transposed", "alternating", "fractal", "fractal_rows"}
+)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..errors import LayoutError, nearest
@@ -87,11 +87,16 @@ class Block:
         return {**self.sizes, **next((known[column] for column in path if column in known), NO_CUTS)}
 
 
-def row(of: str, *, when: str = "True", cuts: Mapping[str, Mapping[str, str]] | None = None, **columns: str) -> Row:
+def row(of: str, *, when: str = "True", **columns: str) -> Row:
     """A row of a table: the logical tensor, the condition under which models have it, a text for each column."""
     refused = {column: text.removeprefix(REFUSED) for column, text in columns.items() if text.startswith(REFUSED)}
     cells = {column: tuple(map(_cell, _lines(text))) for column, text in columns.items() if column not in refused}
-    return Row(of, when, cells, cuts or {}, refused)
+    return Row(of, when, cells, refused=refused)
+
+
+def cut(line: Row, cuts: Mapping[str, Mapping[str, str]]) -> Row:
+    """The row with cuts of its own: column -> the sizes of its axes there."""
+    return replace(line, cuts=cuts)
 
 
 def block(

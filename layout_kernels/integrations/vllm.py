@@ -92,21 +92,24 @@ def specs(model_runner: Any, *, family: Family, draft: bool = True) -> tuple[dic
         Where a module runs a kernel that packs its weights, or one that is not known; where a class of modules, a
         tensor or its shape or dtype is not what the tables say.
     """
-    models = {"target": model_runner.get_model()}
-    drafting = model_runner.get_draft_model()
-    if draft and drafting is not None:
-        models["draft"] = drafting
     held: dict[str, Spec] = {}
     tensors: dict[str, torch.Tensor] = {}
-    for part, model in models.items():
-        prefix = DRAFT if part == "draft" else ""
-        system = _system(prefix, model)
+    for part, prefix, model in _models(model_runner, draft):
+        described = family.specs(_system(prefix, model), part=part, mesh=_mesh())
         found = {prefix + name: tensor.data for name, tensor in model.named_parameters()}
-        wanted = {prefix + name: spec for name, spec in family.specs(system, part=part, mesh=_mesh()).items()}
+        wanted = {prefix + name: spec for name, spec in described.items()}
         _check(found, wanted)
         held |= wanted
         tensors |= {name: found[name] for name in wanted}
     return held, tensors
+
+
+def _models(model_runner: Any, draft: bool) -> Iterator[tuple[str, str, torch.nn.Module]]:
+    """The parts of the tables, the beginnings of their names, and the live models."""
+    yield "target", "", model_runner.get_model()
+    drafting = model_runner.get_draft_model()
+    if draft and drafting is not None:
+        yield "draft", DRAFT, drafting
 
 
 def _mesh() -> dict[str, Any]:
@@ -175,7 +178,7 @@ def _refuse_packed(path: str, module: torch.nn.Module) -> None:
 
 
 def _expert_kernel(path: str, module: torch.nn.Module, method: Any) -> str:
-    kernel = getattr(method.moe_kernel, "fused_experts", None)
+    kernel = getattr(getattr(method, "moe_kernel", None), "fused_experts", None)
     chosen = (type(kernel).__name__, str(getattr(kernel, "isa", None)))
     if getattr(kernel, "_use_zentorch", False):
         raise LayoutError(f"module {path!r} runs the experts of zentorch, whose packing has no row in the tables")

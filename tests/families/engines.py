@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from recipes import Named, Rank, Reader, Tensors, columns, delta_net_pieces, mamba_sections, padded, rows
+from recipes import Named, Rank, Reader, Tensors, columns, padded, rows
+from recurrent_recipes import delta_net_pieces, mamba_sections
 from tiny_configs import Published
 from trainers import drafts_of
 

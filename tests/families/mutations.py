@@ -16,7 +16,7 @@ import importlib.util
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,17 @@ import torch  # noqa: E402
 from recipes import Options, Rank  # noqa: E402
 from test_family_engines import RECIPES  # noqa: E402
 from test_family_engines import judge as judge_engine  # noqa: E402
-from test_family_recipes import STORED, assert_same, carried, judge, published, ranks  # noqa: E402
+from test_family_recipes import (  # noqa: E402
+    SPARSE,
+    STAGED,
+    STORED,
+    assert_same,
+    carried,
+    judge,
+    judge_stages,
+    published,
+    ranks,
+)
 from tiny_configs import FAMILIES, config_of  # noqa: E402
 
 import layout_kernels as lk  # noqa: E402
@@ -36,6 +46,7 @@ from layout_kernels.families.table import Row  # noqa: E402
 from layout_kernels.notation import Concat, Layout, Node, Product, Select, parse  # noqa: E402
 
 PEERS = importlib.util.find_spec("transformers") is not None
+EXPERT_RANKS = [Rank((2, n % 2), (4, n), (1, 0)) for n in range(4)]
 Case = Callable[[], None]
 Cell = tuple[int, str, int]  # identity of the row, column, number of the line
 
@@ -98,39 +109,43 @@ def all_mutations() -> list[Mutation]:
         for column, cells in row.columns.items()
         for line, cell in enumerate(cells)
         for text in sorted(mutants(cell.layout))
+        if not changes_nothing(Mutation(row, column, line, text))
     ]
 
 
-def cases() -> Iterator[Case]:
-    """Judges, cheap ones first."""
+def cases(names: Collection[str]) -> Iterator[Case]:
+    """Judges of some families, cheap ones first."""
     large = {"hidden_size": 128, "moe_intermediate_size": 128, "intermediate_size": 128, "num_key_value_heads": 4}
     options = [(Options(), ranks(2)), (Options("te", "te", "fused", "replicated"), ranks(4, 2, 2))]
     options.append((Options("te", "te", "fused", "fused-replicated", indexer="rope-first", glu_interleave=2), ranks(2)))
     options.append((Options(down="fused-sharded", up="mm-split", shared_glu_interleave=4, glu_interleave=4), ranks(2)))
     options.append((Options(down="mindspeed"), ranks(2)))
     for how, mesh in options:
-        for name in FAMILIES:
+        for name in names:
             if not (how.glu_interleave and name == "nemotron_h"):
                 yield lambda name=name, how=how, mesh=mesh: judge(name, how, mesh)
-    for name in FAMILIES:
+    for name in (name for name in STAGED if name in names):
+        yield lambda name=name: judge_stages(name)
+    for name in names:
         for system in ("vllm", "sglang"):
             yield lambda name=name, system=system: judge_engine(name, config_of(name), system, "triton", ranks(2))
+        if name in SPARSE:
+            yield lambda name=name: judge_engine(name, config_of(name), "vllm", "triton", EXPERT_RANKS)
         yield lambda name=name: copies(name)
         if PEERS:
             yield lambda name=name: live_modules(name)
     stored = ["qwen3_moe", "llama4_text", "nemotron_h"]
-    for name in stored:
+    for name in (name for name in stored if name in names):
         for storage in STORED:
             for mesh in (ranks(1, 2, 2), ranks(2, 4, 1)):
                 yield lambda name=name, storage=storage, mesh=mesh: judge(name, Options(experts=storage), mesh)
         if name != "nemotron_h":
             yield lambda name=name: judge(name, Options(experts="stacked", glu_interleave=4), ranks(2, 2, 2))
-    experts = [Rank((2, n % 2), (4, n), (1, 0)) for n in range(4)]
-    for name in [*stored, "gpt_oss"]:
+    for name in (name for name in (*stored, "gpt_oss") if name in names):
         for system, kernel in RECIPES:
             if name in ("qwen3_moe", "llama4_text") or kernel == "triton" or (name, kernel) == ("nemotron_h", "xpu"):
                 config = {**config_of(name), **large}
-                for mesh in (ranks(2), experts):
+                for mesh in (ranks(2), EXPERT_RANKS):
                     yield lambda n=name, c=config, s=system, k=kernel, m=mesh: judge_engine(n, c, s, k, m)
 
 
@@ -168,7 +183,7 @@ def live_modules(name: str) -> None:
     assert_same(out, live)
 
 
-def seen_by() -> dict[Cell, list[Case]]:
+def seen_by(names: Collection[str]) -> dict[Cell, list[Case]]:
     """For each cell the judges that read it."""
     found: dict[Cell, list[Case]] = {}
     used: set[Cell] = set()
@@ -182,7 +197,7 @@ def seen_by() -> dict[Cell, list[Case]]:
 
     Row.cells = recorded  # type: ignore[method-assign]
     try:
-        for case in cases():
+        for case in cases(names):
             used.clear()
             case()
             for cell in used:
@@ -190,6 +205,23 @@ def seen_by() -> dict[Cell, list[Case]]:
     finally:
         Row.cells = plain  # type: ignore[method-assign]
     return found
+
+
+def changes_nothing(mutation: Mutation) -> bool:
+    """Whether the same number lands at every place: (i [gate]) and ([gate] i), where gate is one position wide."""
+    before = mutation.row.columns[mutation.column][mutation.line].layout
+    dims = {axis: 2 * number for number, axis in enumerate(sorted(before.axes), 2)}
+    both = [before, parse(mutation.layout)]
+    one, two = (lk.Spec(x, dims=dims, mesh={mesh: (2, 1) for mesh in before.meshes}) for x in both)
+    if one.shape() != two.shape():
+        return False
+    numbers = torch.arange(torch.Size(one.shape()).numel()).reshape(one.shape())
+    out = {"x": torch.full_like(numbers, -1)}
+    try:
+        lk.compile({"x": one}, {"x": two}).run({"x": numbers}, out)
+    except lk.LayoutError:
+        return False
+    return torch.equal(numbers, out["x"])
 
 
 def survives(mutation: Mutation, judges: list[Case]) -> bool:
@@ -208,21 +240,26 @@ def survives(mutation: Mutation, judges: list[Case]) -> bool:
     return True
 
 
-def run(share: tuple[int, int], say: Callable[[str], None] = print) -> list[Mutation]:
-    """The survivors among a share of all mutations."""
-    judges = seen_by()
+def run(
+    share: tuple[int, int], names: Collection[str] = FAMILIES, say: Callable[[str], None] = print
+) -> list[Mutation]:
+    """The survivors among a share of all mutations of the cells that some families read."""
+    judges = seen_by(names)
     everything = all_mutations()
     judged = [mutation for mutation in everything if mutation.cell in judges]
     without = sorted({f"{m.row.of} [{m.column}]" for m in everything if m.cell not in judges})
     chosen = judged[share[0] :: share[1]]
     started = time.monotonic()
     survivors = []
-    for mutation in chosen:
+    for number, mutation in enumerate(chosen, 1):
+        if number % 100 == 0:
+            say(f"{number} of {len(chosen)}, {time.monotonic() - started:.0f} s")
         if survives(mutation, judges[mutation.cell]):
             survivors.append(mutation)
             say(f"SURVIVED {mutation}")
     say(f"{len(chosen)} mutations, {len(survivors)} survived, {time.monotonic() - started:.0f} s")
-    say(f"{len(everything) - len(judged)} mutations of cells that no judge here reads: {without}")
+    if len(names) == len(FAMILIES):
+        say(f"{len(everything) - len(judged)} mutations of cells that no judge here reads: {without}")
     return survivors
 
 

@@ -36,7 +36,9 @@ CASES = [
 
 def factors(found: dict[Any, torch.Tensor], ending: str) -> dict[Any, torch.Tensor]:
     """Factors by their module, and by their rank in front of it where they have one."""
-    ranked = {key: tensor for key, tensor in found.items() if str(key[-1] if isinstance(key, tuple) else key).endswith(ending)}
+    ranked = {
+        key: tensor for key, tensor in found.items() if str(key[-1] if isinstance(key, tuple) else key).endswith(ending)
+    }
     return {
         (key[0], key[1].removesuffix(ending)) if isinstance(key, tuple) else key.removesuffix(ending): tensor
         for key, tensor in ranked.items()
@@ -61,7 +63,9 @@ def products_of_ranks(found: dict[Any, torch.Tensor], all_ranks: list[Rank], sha
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
-@pytest.mark.parametrize(("name", "spec", "targets"), CASES, ids=lambda case: str(case) if isinstance(case, str) else "")
+@pytest.mark.parametrize(
+    ("name", "spec", "targets"), CASES, ids=lambda case: str(case) if isinstance(case, str) else ""
+)
 def test_products(name: str, spec: str, targets: dict[str, tuple[str, ...]], tp: int) -> None:
     family, all_ranks = lk.family(config_of(name)), ranks(tp)
     trained, base = {}, {}
@@ -73,7 +77,11 @@ def test_products(name: str, spec: str, targets: dict[str, tuple[str, ...]], tp:
         base |= {(number, key): one for key, one in family.specs("megatron", **how).items() if key in modules}
     published = [part for parts in targets.values() for part in parts]
     peft = adapters(family, "hf", rank=RANK, targets=published, mtp="none")
-    weights = {key: one for key, one in family.specs("hf", mtp="none").items() if key.endswith(".weight") and key.split(".")[-2] in published}
+    weights = {
+        key: one
+        for key, one in family.specs("hf", mtp="none").items()
+        if key.endswith(".weight") and key.split(".")[-2] in published
+    }
 
     noise = torch.Generator().manual_seed(0)
     whole = {key: torch.randint(-4, 5, one.shape(), generator=noise).double() for key, one in peft.items()}

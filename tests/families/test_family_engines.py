@@ -141,7 +141,9 @@ def test_slots_of_each_layer() -> None:
         family.specs("vllm", slots={0: [1]})
 
 
-SHARDED = [(system, shard, size) for system in ("hf", "transformers") for shard in ("rows", "flat") for size in (2, 3, 7)]
+SHARDED = [
+    (system, shard, size) for system in ("hf", "transformers") for shard in ("rows", "flat") for size in (2, 3, 7)
+]
 
 
 @pytest.mark.parametrize(("system", "shard", "size"), SHARDED)
@@ -173,4 +175,3 @@ def test_meshes_that_do_not_belong() -> None:
         family.specs("vllm", mesh={"fsdp": (2, 0)})
     with pytest.raises(lk.LayoutError, match="option shard 'columns' is not known"):
         family.specs("hf", mesh={"fsdp": (2, 0)}, shard="columns")
-

@@ -34,7 +34,11 @@ def published(name: str, config: dict[str, Any] | None = None) -> tuple[dict[str
 
 def without_arithmetic(specs: dict[Any, Any]) -> dict[Any, Any]:
     """Without the tensors between which there is no copy."""
-    return {key: value for key, value in specs.items() if not str(key[1] if isinstance(key, tuple) else key).endswith(NO_COPY)}
+
+    def name(key: Any) -> str:
+        return str(key[-1] if isinstance(key, tuple) else key)
+
+    return {key: value for key, value in specs.items() if not name(key).endswith(NO_COPY)}
 
 
 def ranks(tp: int, ep: int = 1, etp: int | None = None) -> list[Rank]:
@@ -77,6 +81,30 @@ def judge(name: str, options: Options, all_ranks: list[Rank]) -> None:
     assert_same(carried(specs, expected, hf), checkpoint)
 
 
+def judge_stages(name: str) -> None:
+    """Two pipeline stages: numbers of layers are local; the last has the head (tied: a copy) and the drafts."""
+    config, family = config_of(name), lk.family(config_of(name))
+    hf, checkpoint = (without_arithmetic(part) for part in published(name))
+    specs, expected = {}, {}
+    for number, rank in enumerate(ranks(2)):
+        made = trained(checkpoint, config, FAMILIES[name][1], Options(), rank)
+        embedding = made["embedding.word_embeddings.weight"]
+        for stage in (0, 1):
+            mesh = {**dataclasses.asdict(rank), "pp": (2, stage)}
+            found = family.specs("megatron", mesh=mesh, **dataclasses.asdict(Options()))
+            specs |= {(number, stage, key): spec.replace(dtype=None) for key, spec in found.items()}
+        mine = {key.replace("layers.1.", "layers.0."): one for key, one in made.items() if "decoder.layers.1." in key}
+        mine |= {key: one for key, one in made.items() if key.startswith(("decoder.final", "output", "mtp."))}
+        if any(key.startswith("mtp.") for key in mine):
+            mine["embedding.word_embeddings.weight"] = embedding
+        mine.setdefault("output_layer.weight", embedding)
+        first = {key: one for key, one in made.items() if key.startswith(("embedding", "decoder.layers.0."))}
+        for stage, tensors in enumerate((first, mine)):
+            expected |= {(number, stage, key): one.contiguous() for key, one in tensors.items()}
+    assert_same(carried(hf, checkpoint, specs), expected)
+    assert_same(carried(specs, expected, hf), checkpoint)
+
+
 PLAIN = [Options(), Options("te", "te", "fused", "replicated")]
 CASES = [(name, options, tp) for name in FAMILIES for options in PLAIN for tp in (1, 2, 4, 8)]
 
@@ -90,11 +118,24 @@ def test_trainers(name: str, options: Options, tp: int) -> None:
     judge(name, options, ranks(tp))
 
 
+STAGED = ("llama", "llama tied", "deepseek_v3", "glm4_moe")
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_stages(name: str) -> None:
+    judge_stages(name)
+
+
 LATENT = [name for name in FAMILIES if "kv_lora_rank" in FAMILIES[name][0]]
 SPARSE = [name for name in FAMILIES if {"moe_intermediate_size", "num_local_experts"} & set(FAMILIES[name][0])]
 STORED = ("grouped", "stacked", "stacked-transposed")
 LAYOUTS = [
-    *[(name, Options(down=down, up=up), 2) for name in LATENT for down in ("fused-sharded", "fused-replicated", "mindspeed") for up in ("whole", "mm-split")],
+    *[
+        (name, Options(down=down, up=up), 2)
+        for name in LATENT
+        for down in ("fused-sharded", "fused-replicated", "mindspeed")
+        for up in ("whole", "mm-split")
+    ],
     *[(name, Options("te", "te", "fused", "fused-replicated", indexer="rope-first"), 4) for name in LATENT],
 ]
 

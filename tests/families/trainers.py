@@ -14,12 +14,11 @@ from recipes import (
     padded,
     rows,
     trained_attention,
-    trained_delta_net,
     trained_dense,
     trained_latent,
-    trained_mamba,
     trained_sparse,
 )
+from recurrent_recipes import trained_delta_net, trained_mamba
 from tiny_configs import Published
 
 # What checkpoints call the tensors around the layer of multi-token prediction, in the order enorm, hnorm, eh_proj,

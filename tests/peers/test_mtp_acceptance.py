@@ -16,7 +16,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))  # behind everything else: benchmarks/ of this checkout
 
-from benchmarks.mtp_acceptance import environments, processes, results
+from benchmarks.mtp_acceptance import environments, processes, results, scenarios
 from benchmarks.mtp_acceptance.settings import Settings
 
 VARIABLE = environments.VARIABLES["engine"]
@@ -91,6 +91,32 @@ def test_greedy_tokens_show_what_scrambles_the_target(rows: Rows) -> None:
 def test_acceptance_falls_to_nothing_without_a_draft_and_with_its_halves_exchanged(rows: Rows) -> None:
     assert rows["no-draft"][-1].acceptance < 0.1
     assert rows["halves"][-1].acceptance < 0.1
+
+
+def test_the_wrong_specs_say_what_a_mistaken_reader_does() -> None:
+    import torch
+
+    import layout_kernels as lk
+
+    experts, hidden, width, ranks = 8, 16, 4, 2
+    held, weights = {}, []
+    for rank in range(ranks):
+        held[f"mtp.{rank}"] = lk.Spec(
+            "e/ep h ([gate up] i/etp)",
+            declared="h (e/ep [gate up] i/etp)",
+            of=scenarios.FC1,
+            dims={"e": experts, "h": hidden, "i": width},
+            mesh={"ep": (ranks, rank), "etp": (1, 0)},
+        )
+        weights.append(torch.randn(held[f"mtp.{rank}"].shape()))
+    joined = torch.cat(weights, dim=1).view(experts, hidden, 2 * width).transpose(1, 2)
+    viewed = torch.cat([weight.view(experts // ranks, 2 * width, hidden) for weight in weights])
+    wanted = lk.Spec("e ([gate up] i) h", of=scenarios.FC1, dims={"e": experts, "h": hidden, "i": width})
+    for name, expected in (("dim1-draft", joined), ("view-draft", viewed)):
+        believed, tensors = scenarios.SCENARIOS[name].held(held, dict(zip(held, weights, strict=True)))
+        made = torch.empty(wanted.shape())
+        lk.compile(believed, {"w13": wanted}).run(tensors, {"w13": made})
+        assert torch.equal(made, expected), name
 
 
 def test_engines_that_must_not_be_written_are_refused_by_name(tmp_path: Path) -> None:

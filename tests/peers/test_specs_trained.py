@@ -8,7 +8,11 @@ from typing import Any
 
 import processes
 import pytest
+from test_end_to_end import CASES as FIRST
 from test_end_to_end import receiver, test_trained_weights_give_the_same_logits, trainer
+from tiny_models import CONFIGS
+
+from layout_kernels.families.judged import JUDGES
 
 pytestmark = pytest.mark.peers
 
@@ -34,6 +38,11 @@ def answers(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     workers = [processes.Worker(f"trainer{rank}", trainer, (rank, case, store, address)) for rank in range(2)]
     workers.append(processes.Worker("receiver", receiver, (case, address)))
     return processes.run(workers, tmp_path, transformer_engine=case[3] == "te")
+
+
+def test_the_list_of_judged_families_is_true() -> None:
+    names = {case[0] for case in (*CASES, *FIRST)}
+    assert {CONFIGS[name]["model_type"] for name in names} == JUDGES["Megatron-Core"]
 
 
 __all__ = ["answers", "test_trained_weights_give_the_same_logits"]

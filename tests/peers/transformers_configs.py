@@ -108,7 +108,10 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
     "nemotron_h square": ("NemotronH", {**NEMOTRON, "mamba_head_dim": 16, "moe_intermediate_size": 64}),
     "gemma3_text": ("Gemma3", GROUPED),
     "gemma3_text square": ("Gemma3", {**GROUPED, "intermediate_size": 32, "num_key_value_heads": 4}),
-    "llama4_text": ("Llama4", {**GROUPED, **LOCAL_EXPERTS, "intermediate_size_mlp": 80, "interleave_moe_layer_step": 2}),
+    "llama4_text": (
+        "Llama4",
+        {**GROUPED, **LOCAL_EXPERTS, "intermediate_size_mlp": 80, "interleave_moe_layer_step": 2},
+    ),
     "llama4_text square": (
         "Llama4",
         {**GROUPED, **LOCAL_EXPERTS, "intermediate_size": 32, "intermediate_size_mlp": 64, "attention_bias": True},

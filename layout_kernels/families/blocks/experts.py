@@ -5,7 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..table import REFUSED, block, row
+from ..table import REFUSED, block, cut, row
+from .kernels import (
+    BLOCKS_FC1,
+    BLOCKS_FC2,
+    ENGINES_FC1,
+    ENGINES_FC2,
+    FRACTAL,
+    KEPT_TURNS,
+    NO_SUCH_KERNEL,
+    REFUSED_KERNELS,
+)
 
 # How trainers store what no family changes: gate and up of an expert in one tensor, and the way down.
 STORED_FC1 = {
@@ -15,12 +25,11 @@ STORED_FC1 = {
     "te_interleaved": "mlp.experts.linear_fc1.weight{j} = (ib/etp [gate up] is) h",
     "grouped": "mlp.experts.weight1 = e/ep h ([gate up] i/etp) as h (e/ep [gate up] i/etp)",
     "grouped_interleaved": REFUSED + "blocks of gate and up in turn are not known in this storage of experts",
-    "stacked_transposed_interleaved": REFUSED + "blocks of gate and up in turn are not known in this storage of experts",
+    "stacked_transposed_interleaved": REFUSED
+    + "blocks of gate and up in turn are not known in this storage of experts",
     "stacked": "mlp.experts.linear_fc1.weight = e/ep ([gate up] i/etp) h",
     "stacked_interleaved": "mlp.experts.linear_fc1.weight = e/ep (ib/etp [gate up] is) h",
-    "stacked_transposed": (
-        "mlp.experts.linear_fc1.weight = e/ep h ([gate up] i/etp) as e/ep ([gate up] i/etp) h"
-    ),
+    "stacked_transposed": ("mlp.experts.linear_fc1.weight = e/ep h ([gate up] i/etp) as e/ep ([gate up] i/etp) h"),
 }
 STORED_FC2 = {
     "sequential": "mlp.experts.local_experts.{j}.linear_fc2.weight = h i/etp",
@@ -30,42 +39,7 @@ STORED_FC2 = {
     "stacked_transposed": "mlp.experts.linear_fc2.weight = e/ep i/etp h as e/ep h i/etp",
 }
 
-# How engines lay them out for their kernels.
-ENGINES_FC1 = {
-    "vllm": "{engine_experts}.w13_weight = e/ep ([gate up] i/etp) h",
-    "up_first": "{engine_experts}.w13_weight = e/ep ([up gate] i/etp) h",
-    "transposed": "{engine_experts}.w13_weight = e/ep h ([gate up] i/etp)",
-    "alternating": "{engine_experts}.w13_weight = e/ep (i/etp [gate up]) h",
-    "blocks": (
-        "{engine_experts}.w13_weight = e/ep k1 (t/etp i2 i0 [up gate] i1) k0 as e/ep ([up gate] t/etp i2 i1 i0) (k1 k0)"
-    ),
-    "shuffled": (
-        "{engine_experts}.w13_weight = e/ep ([gate up] i1/etp) h2 h1 i0 h0 as e/ep ([gate up] i1/etp i0) (h2 h1 h0)"
-    ),
-    "fractal": (
-        "{engine_experts}.w13_weight = e/ep ([gate up] i1/etp) h1 h0 i0 as e/ep (h1 h0) ([gate up] i1/etp i0)"
-    ),
-    "fractal_rows": (
-        "{engine_experts}.w13_weight = e/ep h1 ([gate up] i1/etp) i0 h0 as e/ep ([gate up] i1/etp i0) (h1 h0)"
-    ),
-    "vllm_cpu": (
-        "{engine_experts}.w13_weight = e/ep ([gate up] t/etp i1) h i0 as e/ep ([gate up] t/etp i1 i0) h"
-    ),
-}
-ENGINES_FC2 = {
-    "vllm": "{engine_experts}.w2_weight = e/ep h i/etp",
-    "transposed": "{engine_experts}.w2_weight = e/ep i/etp h",
-    "blocks": "{engine_experts}.w2_weight = e/ep t/etp i1 (n2 n0 n1) i0 as e/ep (n2 n1 n0) (t/etp i1 i0)",
-    "alternating": "{engine_experts}.w2_weight = e/ep h i/etp",
-    "up_first": "{engine_experts}.w2_weight = e/ep h i/etp",
-    "shuffled": "{engine_experts}.w2_weight = e/ep h1 i2/etp i1 h0 i0 as e/ep (h1 h0) (i2/etp i1 i0)",
-    "fractal": "{engine_experts}.w2_weight = e/ep h1 i1/etp i0 h0 as e/ep (i1/etp i0) (h1 h0)",
-    "fractal_rows": "{engine_experts}.w2_weight = e/ep i1/etp h1 h0 i0 as e/ep (h1 h0) (i1/etp i0)",
-    "vllm_cpu": "{engine_experts}.w2_weight = e/ep h1 t/etp i1 i0 h0 as e/ep (h1 h0) (t/etp i1 i0)",
-}
-
 INTERLEAVE = {"i": "(ib is)", "ib": "expert_width / glu_interleave", "is": "glu_interleave"}
-FRACTAL = {"i": "(i1 i0)", "i1": "expert_width / 16", "i0": "16", "h": "(h1 h0)", "h1": "hidden / 16", "h0": "16"}
 CUTS: Mapping[str, Mapping[str, str]] = {
     "sequential_interleaved": INTERLEAVE,
     "te_interleaved": INTERLEAVE,
@@ -83,53 +57,6 @@ CUTS: Mapping[str, Mapping[str, str]] = {
         "h1": "hidden / 16",
         "h0": "16",
     },
-}
-
-# Tensor cores read blocks of 128 bytes of a row; the rows are shuffled in groups. Widths fill 128.
-# AITER wants tiles of 16 rows and 32 columns.
-BLOCKS_FC1 = {
-    "shuffled": {
-        "i": "(i1 i0)",
-        "i1": "expert_width / 16",
-        "i0": "16",
-        "h": "(h2 h1 h0)",
-        "h2": "hidden / 32",
-        "h1": "4",
-        "h0": "8",
-    },
-    "blocks": {
-        "i": "(t il)",
-        "t": "etp",
-        "il": "expert_width / etp of (i2 i1 i0)",
-        "i2": "up(expert_width / etp, 128) / 16",
-        "i1": "8",
-        "i0": "2",
-        "h": "(k1 k0)",
-        "k1": "hidden / 64",
-        "k0": "64",
-    }
-}
-BLOCKS_FC2 = {
-    "shuffled": {
-        "i": "(i2 i1 i0)",
-        "i2": "expert_width / 32",
-        "i1": "4",
-        "i0": "8",
-        "h": "(h1 h0)",
-        "h1": "hidden / 16",
-        "h0": "16",
-    },
-    "blocks": {
-        "i": "(t il)",
-        "t": "etp",
-        "il": "expert_width / etp of (i1 i0)",
-        "i1": "up(expert_width / etp, 128) / 64",
-        "i0": "64",
-        "h": "(n2 n1 n0)",
-        "n2": "hidden / 32",
-        "n1": "8",
-        "n0": "4",
-    }
 }
 
 SPARSE_NORM = row(
@@ -173,12 +100,8 @@ ROUTER = (
     ),
 )
 
-NO_SUCH_KERNEL = REFUSED + "no layout of this kernel is written down for such experts"
-REFUSED_KERNELS = dict.fromkeys(("up_first", "blocks", "shuffled", "alternating", "fractal", "fractal_rows"), NO_SUCH_KERNEL)
 NO_BIASES = REFUSED + "this storage of experts has no biases"
 NO_GATE = REFUSED + "there is no gate to interleave with"
-
-KEPT_TURNS = {**REFUSED_KERNELS, "transposed": NO_SUCH_KERNEL, "vllm_cpu": NO_SUCH_KERNEL}
 
 SIZES = {"h": "hidden", "e": "experts", "i": "expert_width"}
 
@@ -186,24 +109,28 @@ ROUTED_EXPERTS = block(
     "router and routed experts",
     SPARSE_NORM,
     *ROUTER,
-    row(
-        "layers.experts.fc1.weight",
-        cuts=BLOCKS_FC1,
-        **STORED_FC1,
-        **ENGINES_FC1,
-        hf="""
-            {moe}.experts.{e}.{gate_name}.weight = ([gate] i) h
-            {moe}.experts.{e}.{up_name}.weight = ([up] i) h
-        """,
-        transformers="{mlp}.experts.gate_up_proj = e ([gate up] i) h",
+    cut(
+        row(
+            "layers.experts.fc1.weight",
+            **STORED_FC1,
+            **ENGINES_FC1,
+            hf="""
+                {moe}.experts.{e}.{gate_name}.weight = ([gate] i) h
+                {moe}.experts.{e}.{up_name}.weight = ([up] i) h
+            """,
+            transformers="{mlp}.experts.gate_up_proj = e ([gate up] i) h",
+        ),
+        BLOCKS_FC1,
     ),
-    row(
-        "layers.experts.fc2.weight",
-        cuts=BLOCKS_FC2,
-        **STORED_FC2,
-        **ENGINES_FC2,
-        hf="{moe}.experts.{e}.{down_name}.weight = h i",
-        transformers="{mlp}.experts.down_proj = e h i",
+    cut(
+        row(
+            "layers.experts.fc2.weight",
+            **STORED_FC2,
+            **ENGINES_FC2,
+            hf="{moe}.experts.{e}.{down_name}.weight = h i",
+            transformers="{mlp}.experts.down_proj = e h i",
+        ),
+        BLOCKS_FC2,
     ),
     where="sparse and gated",
     sizes=SIZES,
@@ -215,19 +142,23 @@ TRANSPOSED_EXPERTS = block(
     "router and routed experts, published transposed",
     SPARSE_NORM,
     *ROUTER,
-    row(
-        "layers.experts.fc1.weight",
-        cuts=BLOCKS_FC1,
-        **STORED_FC1,
-        **ENGINES_FC1,
-        hf="{moe}.experts.gate_up_proj = e h ([gate up] i)",
+    cut(
+        row(
+            "layers.experts.fc1.weight",
+            **STORED_FC1,
+            **ENGINES_FC1,
+            hf="{moe}.experts.gate_up_proj = e h ([gate up] i)",
+        ),
+        BLOCKS_FC1,
     ),
-    row(
-        "layers.experts.fc2.weight",
-        cuts=BLOCKS_FC2,
-        **STORED_FC2,
-        **ENGINES_FC2,
-        hf="{moe}.experts.down_proj = e i h",
+    cut(
+        row(
+            "layers.experts.fc2.weight",
+            **STORED_FC2,
+            **ENGINES_FC2,
+            hf="{moe}.experts.down_proj = e i h",
+        ),
+        BLOCKS_FC2,
     ),
     where="sparse",
     sizes=SIZES,

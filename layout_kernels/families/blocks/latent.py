@@ -24,9 +24,7 @@ LATENT_ATTENTION = block(
             self_attention.linear_kv_down_proj.weight = [kv_a:[lat:c rope:dr]] h
         """,
         fused_down="self_attention.linear_qkv_down_proj.weight = [q_a:lq/tp kv_a:[lat:c rope:dr]/tp] h",
-        fused_replicated_down=(
-            "self_attention.linear_qkv_down_proj.weight = [q_a:lq kv_a:[lat:c rope:dr]] h"
-        ),
+        fused_replicated_down=("self_attention.linear_qkv_down_proj.weight = [q_a:lq kv_a:[lat:c rope:dr]] h"),
         mindspeed_down="self_attention.linear_qkv.weight = [q_a:lq kv_a:[lat:c rope:dr]] h",
         hf="""
             self_attn.q_a_proj.weight = [q_a:lq] h

@@ -98,5 +98,11 @@ SHARED_EXPERT = block(
     ),
     where="sparse and shared_width",
     sizes={"h": "hidden", "i": "shared_width"},
-    cuts={"shared_interleaved": {"i": "(ib is)", "ib": "shared_width / shared_glu_interleave", "is": "shared_glu_interleave"}},
+    cuts={
+        "shared_interleaved": {
+            "i": "(ib is)",
+            "ib": "shared_width / shared_glu_interleave",
+            "is": "shared_glu_interleave",
+        }
+    },
 )

@@ -21,8 +21,7 @@ GATED_DELTA_NET = block(
         "layers.delta_net.in.weight",
         when="by_key_head",
         megatron=(
-            "self_attention.in_proj.weight = "
-            "[q:(nk/tp dk) k:(nk/tp dk) v:(nv/tp dv) z:(nv/tp dv) b:nv/tp a:nv/tp] h"
+            "self_attention.in_proj.weight = [q:(nk/tp dk) k:(nk/tp dk) v:(nv/tp dv) z:(nv/tp dv) b:nv/tp a:nv/tp] h"
         ),
         hf="""
             linear_attn.in_proj_qkvz.weight = (nk [q:dk k:dk v:(nr dv) z:(nr dv)]) h
@@ -37,8 +36,7 @@ GATED_DELTA_NET = block(
         "layers.delta_net.in.weight",
         when="not by_key_head",
         megatron=(
-            "self_attention.in_proj.weight = "
-            "[q:(nk/tp dk) k:(nk/tp dk) v:(nv/tp dv) z:(nv/tp dv) b:nv/tp a:nv/tp] h"
+            "self_attention.in_proj.weight = [q:(nk/tp dk) k:(nk/tp dk) v:(nv/tp dv) z:(nv/tp dv) b:nv/tp a:nv/tp] h"
         ),
         hf="""
             linear_attn.in_proj_qkv.weight = [q:(nk dk) k:(nk dk) v:(nv dv)] h
