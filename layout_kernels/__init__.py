@@ -25,7 +25,13 @@ _LATER = {
     "WeightReceiver": "sync",
     "SyncReport": "sync",
 }
-_MODULES = {"megatron": "integrations.megatron", "vllm": "integrations.vllm", "testing": "testing", "families": "families", "sync": "sync"}
+_MODULES = {
+    "megatron": "integrations.megatron",
+    "vllm": "integrations.vllm",
+    "testing": "testing",
+    "families": "families",
+    "sync": "sync",
+}
 
 __all__ = ["CopyPlan", "Layout", "LayoutError", "Spec", "backends", "compile", *_LATER, *_MODULES]
 
