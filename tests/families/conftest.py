@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of long lists of cases a fixed core runs and a share that changes with the commit; LAYOUT_KERNELS_SWEEP=all runs all."""
+"""Of long lists of cases a fixed core runs and a share that changes by commit; LAYOUT_KERNELS_SWEEP=all runs all."""
 
 from __future__ import annotations
 

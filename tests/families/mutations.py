@@ -211,6 +211,7 @@ def changes_nothing(mutation: Mutation) -> bool:
     """Whether the same number lands at every place: (i [gate]) and ([gate] i), where gate is one position wide."""
     before = mutation.row.columns[mutation.column][mutation.line].layout
     dims = {axis: 2 * number for number, axis in enumerate(sorted(before.axes), 2)}
+    dims["t"] = 2  # as many as there are ranks
     both = [before, parse(mutation.layout)]
     one, two = (lk.Spec(x, dims=dims, mesh={mesh: (2, 1) for mesh in before.meshes}) for x in both)
     if one.shape() != two.shape():
