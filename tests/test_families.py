@@ -158,6 +158,21 @@ class TestSpecs:
         assert spec.shape() == (3, 2 * 768, 2048)
 
 
+class TestNamesOfVersions:
+    def test_layers_of_multi_token_prediction(self) -> None:
+        one, two = (
+            lk.family(FLASH).specs("megatron", mtp_layer=name) for name in ("transformer_layer", "mtp_model_layer")
+        )
+        assert {key.replace("transformer_layer", "mtp_model_layer"): spec for key, spec in one.items()} == two
+
+    def test_convolutions_of_mamba(self) -> None:
+        config = {"model_type": "nemotron_h", "vocab_size": 8, "hidden_size": 8, "hybrid_override_pattern": "M"}
+        config |= {"mamba_num_heads": 4, "mamba_head_dim": 2, "n_groups": 2, "ssm_state_size": 3, "conv_kernel": 4}
+        old, new = (set(lk.family(config).specs("megatron", mamba_conv=name)) for name in ("conv1d.", "conv1d_"))
+        assert old - new == {"decoder.layers.0.mixer.conv1d.weight", "decoder.layers.0.mixer.conv1d.bias"}
+        assert new - old == {"decoder.layers.0.mixer.conv1d_weight", "decoder.layers.0.mixer.conv1d_bias"}
+
+
 class TestStages:
     def test_even_stages_number_their_layers_from_zero(self) -> None:
         specs = lk.family(QWEN).specs("megatron", mesh={"pp": (4, 2)}, experts="grouped")

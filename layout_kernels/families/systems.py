@@ -90,7 +90,13 @@ MODULES: Mapping[str, Mapping[str, str]] = {
 }
 HELD: Mapping[str, object] = {"full": None, "own": None, "none": None}
 PARTS: Mapping[str, object] = {"all": None, "target": None, "draft": None}
-WORDS = ("vocab_multiple", "mtp_layer", "glu_interleave", "shared_glu_interleave")  # options that the tables name
+WORDS = (
+    "vocab_multiple",
+    "mtp_layer",
+    "glu_interleave",
+    "shared_glu_interleave",
+    "mamba_conv",
+)  # options that the tables name
 
 # Kernels of an engine's experts -> the column that they read. What the notation cannot say is refused by name.
 NOT_KNOWN = "the layout that it wants is not written down"
@@ -163,6 +169,7 @@ SYSTEMS: Mapping[str, System] = {
             "vocab_multiple": 128,
             "mtp": "own",
             "mtp_layer": "transformer_layer",
+            "mamba_conv": "conv1d.",
         },
         vocab_unit="vocab_multiple * tp",
     ),

@@ -25,7 +25,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "peers")]
 
 import torch  # noqa: E402
 from recipes import Options, Rank  # noqa: E402
-from test_family_engines import RECIPES  # noqa: E402
+from test_family_engines import RECIPES, judge_decay  # noqa: E402
 from test_family_engines import judge as judge_engine  # noqa: E402
 from test_family_recipes import (  # noqa: E402
     SPARSE,
@@ -131,6 +131,8 @@ def cases(names: Collection[str]) -> Iterator[Case]:
             yield lambda name=name, system=system: judge_engine(name, config_of(name), system, "triton", ranks(2))
         if name in SPARSE:
             yield lambda name=name: judge_engine(name, config_of(name), "vllm", "triton", EXPERT_RANKS)
+        if name == "nemotron_h":
+            yield lambda: judge_decay(2)
         yield lambda name=name: copies(name)
         if PEERS:
             yield lambda name=name: live_modules(name)

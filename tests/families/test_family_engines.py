@@ -104,6 +104,22 @@ def test_kernels_that_no_row_describes(name: str, system: str) -> None:
         lk.family(config_of(name)).specs(system)
 
 
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_a_decay_that_arithmetic_changes_is_no_copy(tp: int) -> None:
+    """vLLM holds -exp(A_log), cut by heads: a plan that would copy it is refused by name."""
+    judge_decay(tp)
+
+
+def judge_decay(tp: int) -> None:
+    family = lk.family(config_of("nemotron_h"))
+    specs = {
+        (rank, key): one for rank in range(tp) for key, one in family.specs("vllm", mesh={"tp": (tp, rank)}).items()
+    }
+    assert specs[tp - 1, "model.layers.0.mixer.A"].shape() == (16 // tp,)
+    with pytest.raises(lk.LayoutError, match=r"mixer\.A"):
+        lk.compile(family.specs("hf"), specs, replicas="first")
+
+
 def placed(placement: str, experts: int, size: int) -> list[list[int]]:
     config = {**config_of("qwen3_moe"), "num_experts": experts}
     family = lk.family(config)

@@ -72,6 +72,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], Published]] = {
     "qwen3_moe": ({**GROUPED, **QWEN}, QWEN_NAMES),
     "qwen3_next": ({**GROUPED, **SHARED, **DELTA, **DRAFT}, QWEN_NAMES),
     "qwen3_5_text": ({**GROUPED, **DELTA, "attention_bias": True}, QWEN_NAMES),
+    "qwen3_5_text tied": ({**GROUPED, **DELTA, **DRAFT, "tie_word_embeddings": True}, QWEN_NAMES),
     "qwen3_5_moe_text": ({**GROUPED, **SHARED, **DELTA, **DRAFT}, QWEN_NAMES),
     "mixtral": ({**GROUPED, **LOCAL}, W),
     "minimax_m2": (

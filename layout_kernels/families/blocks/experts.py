@@ -103,6 +103,11 @@ ROUTER = (
 NO_BIASES = REFUSED + "this storage of experts has no biases"
 NO_GATE = REFUSED + "there is no gate to interleave with"
 
+WITHOUT_BIASES = dict.fromkeys(("grouped", "stacked", "stacked_transposed"), NO_BIASES)
+ONE_BY_ONE = ("sequential", "sequential_interleaved", "te", "te_interleaved")
+ONE_BY_ONE_FC1 = {**{column: STORED_FC1[column] for column in ONE_BY_ONE}, **WITHOUT_BIASES}
+ONE_BY_ONE_FC2 = {**{column: STORED_FC2[column] for column in ("sequential", "te")}, **WITHOUT_BIASES}
+
 SIZES = {"h": "hidden", "e": "experts", "i": "expert_width"}
 
 ROUTED_EXPERTS = block(
@@ -172,7 +177,7 @@ ALTERNATING_EXPERTS = block(
     *ROUTER,
     row(
         "layers.experts.fc1.weight",
-        **STORED_FC1,
+        **ONE_BY_ONE_FC1,
         **KEPT_TURNS,
         vllm="{engine_experts}.w13_weight = e/ep (i/etp [gate up]) h",
         hf="{moe}.experts.gate_up_proj = e h (i [gate up])",
@@ -183,14 +188,14 @@ ALTERNATING_EXPERTS = block(
         sequential_interleaved="mlp.experts.local_experts.{j}.linear_fc1.bias = (ib/etp [gate up] is)",
         te="mlp.experts.linear_fc1.bias{j} = ([gate up] i/etp)",
         te_interleaved="mlp.experts.linear_fc1.bias{j} = (ib/etp [gate up] is)",
-        **dict.fromkeys(("grouped", "stacked", "stacked_interleaved", "stacked_transposed"), NO_BIASES),
+        **WITHOUT_BIASES,
         **KEPT_TURNS,
         hf="{moe}.experts.gate_up_proj_bias = e (i [gate up])",
         vllm="{engine_experts}.w13_bias = e/ep (i/etp [gate up])",
     ),
     row(
         "layers.experts.fc2.weight",
-        **STORED_FC2,
+        **ONE_BY_ONE_FC2,
         **KEPT_TURNS,
         vllm="{engine_experts}.w2_weight = e/ep h i/etp",
         hf="{moe}.experts.down_proj = e i h",
@@ -199,7 +204,7 @@ ALTERNATING_EXPERTS = block(
         "layers.experts.fc2.bias",
         sequential="mlp.experts.local_experts.{j}.linear_fc2.bias = h",
         te="mlp.experts.linear_fc2.bias{j} = h",
-        **dict.fromkeys(("grouped", "stacked", "stacked_transposed"), NO_BIASES),
+        **WITHOUT_BIASES,
         **KEPT_TURNS,
         hf="{moe}.experts.down_proj_bias = e h",
         vllm="{engine_experts}.w2_bias = e/ep h",

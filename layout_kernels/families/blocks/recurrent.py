@@ -107,14 +107,14 @@ MAMBA = block(
     ),
     row(
         "layers.mamba.conv.weight",
-        megatron="mixer.conv1d.weight = [x:(nh/tp hd) B:(ng/tp s) C:(ng/tp s)] 1 kw",
+        megatron="mixer.{mamba_conv}weight = [x:(nh/tp hd) B:(ng/tp s) C:(ng/tp s)] 1 kw",
         hf="mixer.conv1d.weight = [x:(nh hd) B:(ng s) C:(ng s)] 1 kw",
         vllm="mixer.conv1d.weight = [x:(nh/tp hd) B:(ng/tp s) C:(ng/tp s)] 1 kw",
     ),
     row(
         "layers.mamba.conv.bias",
         when="conv_bias",
-        megatron="mixer.conv1d.bias = [x:(nh/tp hd) B:(ng/tp s) C:(ng/tp s)]",
+        megatron="mixer.{mamba_conv}bias = [x:(nh/tp hd) B:(ng/tp s) C:(ng/tp s)]",
         hf="mixer.conv1d.bias = [x:(nh hd) B:(ng s) C:(ng s)]",
         vllm="mixer.conv1d.bias = [x:(nh/tp hd) B:(ng/tp s) C:(ng/tp s)]",
     ),
