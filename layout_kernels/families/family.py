@@ -92,8 +92,8 @@ class Family:
             projections of latent attention), ``indexer="nope-first" | "rope-first"`` (Megatron-Core up to 0.16, or
             later), ``glu_interleave=32`` and ``shared_glu_interleave=32`` (blocks of rows in which gate and up take
             turns; 0: they do not), ``tp_extend_ep=True`` (MindSpeed), ``vocab_multiple=128`` (the vocabulary is padded
-            to it times tp), ``mtp_layer="transformer_layer"`` (newer versions: ``"mtp_model_layer"``), ``mamba_conv="conv1d."``
-            (newer versions: ``"conv1d_"``).
+            to it times tp), ``mtp_layer="transformer_layer"`` (newer versions: ``"mtp_model_layer"``),
+            ``mamba_conv="conv1d."`` (newer versions: ``"conv1d_"``).
             Where there is multi-token prediction: ``mtp="full" | "own" | "none"``, with or without the copies of the
             model's embedding and head that some checkpoints and all engines hold there, or not at all.
             Engines: ``kernel=...``, which the experts are laid out for (``systems.KERNELS``; what the notation cannot

@@ -127,6 +127,7 @@ def cases(names: Collection[str]) -> Iterator[Case]:
     for name in (name for name in STAGED if name in names):
         yield lambda name=name: judge_stages(name)
     for name in names:
+        yield lambda name=name: judge_engine(name, config_of(name), "vllm", "triton", ranks(1))
         for system in ("vllm", "sglang"):
             yield lambda name=name, system=system: judge_engine(name, config_of(name), system, "triton", ranks(2))
         if name in SPARSE:
