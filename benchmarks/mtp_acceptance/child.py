@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from pathlib import Path
@@ -11,17 +12,18 @@ from .settings import Settings
 
 
 def main() -> None:
-    """Arguments: the checkout, the role, the rank, the settings, the folder, the address of the channel."""
-    _, role, rank, settings, folder, address = sys.argv[1:]
+    """Arguments: the checkout, the role, the rank, the settings, the folder."""
+    faulthandler.enable()  # who is ended for its silence says where it was
+    _, role, rank, settings, folder = sys.argv[1:]
     given = Settings.from_json(settings)
     if role == "trainer":
         from . import trainer
 
-        trainer.main(given, int(rank), Path(folder), address)
+        trainer.main(given, int(rank), Path(folder))
     elif role == "engine":
         from . import engine
 
-        engine.main(given, Path(folder), address)
+        engine.main(given, Path(folder))
     else:
         from . import refused
 

@@ -15,7 +15,7 @@ import layout_kernels as lk
 from layout_kernels.integrations import vllm as live
 
 from . import language, scenarios
-from .processes import say, wait_for
+from .processes import WAIT, meeting_place, say, wait_for
 from .settings import Settings
 
 
@@ -121,7 +121,7 @@ def rotate_in_torch() -> None:
 class Rollout:
     """The engines of a run, and one receiver for each scenario that syncs."""
 
-    def __init__(self, settings: Settings, folder: Path, address: str) -> None:
+    def __init__(self, settings: Settings, folder: Path) -> None:
         self.settings, self.folder = settings, folder
         self.scenarios = scenarios.chosen(settings.scenarios, settings.experts)
         live.use_plain_linears()
@@ -133,7 +133,8 @@ class Rollout:
         family = lk.family(settings.config)
         self.tensors = live.specs(self.engine.runner, family=family)[1]
         self.start = {name: tensor.clone() for name, tensor in self.tensors.items()}
-        self.channel = lk.connect(address, role="rollout", rank=0, world=1, time_limit=900)
+        address = meeting_place(folder, opens=False)
+        self.channel = lk.connect(address, role="rollout", rank=0, world=1, time_limit=WAIT)
         self.receivers = {
             name: lk.WeightReceiver(*live.specs(self.engine.runner, family=family, draft=one.draft), self.channel)
             for name, one in self.scenarios.items()
@@ -171,10 +172,10 @@ class Rollout:
         return float(report.seconds)
 
 
-def main(settings: Settings, folder: Path, address: str) -> None:
+def main(settings: Settings, folder: Path) -> None:
     """Leaves `engine.json` and `engine.npz` in the folder."""
     wait_for(folder / "start" / "config.json")
-    rollout = Rollout(settings, folder, address)
+    rollout = Rollout(settings, folder)
     say("starts")
     records: list[dict[str, Any]] = []
     arrays: dict[str, Any] = {}

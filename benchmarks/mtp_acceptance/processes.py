@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import socket
 import subprocess
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 from .settings import Settings
 
 ROOT = Path(__file__).parents[2]
+WAIT = 240  # seconds that a process waits for another: the training between two syncs, an engine's start
 MARK = "@@ "  # begins a line that is an event and not a log
 # The checkout is put behind everything else: an installed layout_kernels is the one to use.
 BOOT = """
@@ -44,6 +46,17 @@ class RunError(RuntimeError):
 def say(event: str, **fields: Any) -> None:
     """In a child: tells the process that started it."""
     print(MARK + json.dumps({"event": event, **fields}), flush=True)
+
+
+def meeting_place(folder: Path, opens: bool) -> str:
+    """The address of the channel: whoever opens it takes a port that is free at that moment, the others learn it."""
+    place = folder / "address"
+    if opens:
+        written = folder / "address.part"
+        written.write_text(f"127.0.0.1:{_free_port()}")
+        written.rename(place)
+    wait_for(place)
+    return place.read_text()
 
 
 def wait_for(path: Path, seconds: float = 300) -> None:
@@ -75,12 +88,11 @@ def run(
     RunError
         After the first failure or the time limit. No process is left.
     """
-    address = f"127.0.0.1:{_free_port()}"
     children = {
-        f"trainer{rank}": _start(pythons["trainer"], ["trainer", str(rank)], settings, folder, address, PLAIN)
+        f"trainer{rank}": _start(pythons["trainer"], ["trainer", str(rank)], settings, folder, PLAIN)
         for rank in range(2)
     }
-    children["engine"] = _start(pythons["engine"], ["engine", "0"], settings, folder, address, ENGINE)
+    children["engine"] = _start(pythons["engine"], ["engine", "0"], settings, folder, ENGINE)
     try:
         _listen(children, folder, hear, time.monotonic() + seconds)
     finally:
@@ -89,7 +101,7 @@ def run(
 
 def alone(role: str, settings: Settings, folder: Path, python: str, seconds: float = 300) -> list[Event]:
     """One process of the engine's environment to its end; what it said."""
-    child = _start(python, [role, "0"], settings, folder, "", ENGINE)
+    child = _start(python, [role, "0"], settings, folder, ENGINE)
     said: list[Event] = []
     try:
         _listen({role: child}, folder, lambda _name, event: said.append(event), time.monotonic() + seconds)
@@ -99,9 +111,9 @@ def alone(role: str, settings: Settings, folder: Path, python: str, seconds: flo
 
 
 def _start(
-    python: str, role: list[str], settings: Settings, folder: Path, address: str, environment: Mapping[str, str]
+    python: str, role: list[str], settings: Settings, folder: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
-    command = [python, "-c", BOOT, str(ROOT), *role, settings.to_json(), str(folder), address]
+    command = [python, "-c", BOOT, str(ROOT), *role, settings.to_json(), str(folder)]
     # In the folder of the run: the current directory comes first where Python looks for modules.
     return subprocess.Popen(
         command,
@@ -130,6 +142,9 @@ def _listen(children: Mapping[str, Any], folder: Path, hear: Callable[[str, Even
         try:
             name, line = heard.get(timeout=max(0.0, limit - time.monotonic()))
         except queue.Empty:
+            for silent in running:
+                children[silent].send_signal(signal.SIGABRT)
+                children[silent].wait()
             raise RunError(f"no end in time of {sorted(running)}{_last_words(folder, running)}") from None
         if line is not None:
             hear(name, json.loads(line.removeprefix(MARK)))

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import layout_kernels as lk
 
 from . import language, scenarios
-from .processes import say
+from .processes import WAIT, meeting_place, say
 from .settings import Settings
 
 OTHER_SEED = 1000  # added for the weights from which the engine starts
@@ -24,7 +24,7 @@ RATE = 4e-3
 LEVEL = 8.0
 
 
-def main(settings: Settings, rank: int, folder: Path, address: str) -> None:
+def main(settings: Settings, rank: int, folder: Path) -> None:
     """The life of a rank; leaves checkpoints and `trainer.npz` in the folder."""
     torch.set_num_threads(1)
     megatron_cpu.install()
@@ -38,7 +38,8 @@ def main(settings: Settings, rank: int, folder: Path, address: str) -> None:
     megatron_models.scatter_weights(model, settings.seed)
     lift_expert_biases(model)
     say("starts")
-    channel = lk.connect(address, role="trainer", rank=rank, world=topology.world, time_limit=900)
+    address = meeting_place(folder, opens=rank == 0)
+    channel = lk.connect(address, role="trainer", rank=rank, world=topology.world, time_limit=WAIT)
     senders = make_senders(settings, specs, tensors, channel)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98))
     answers: dict[str, Any] = {}

@@ -44,7 +44,7 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("run")
     pythons = environments.named(trainer=sys.executable)
     assert not environments.missing(pythons)
-    processes.run(RUNS[request.param], folder, pythons, lambda _process, _event: None, seconds=540)
+    processes.run(RUNS[request.param], folder, pythons, lambda _process, _event: None, seconds=360)
     return results.by_scenario(results.read(folder))
 
 
