@@ -47,7 +47,8 @@ class Rank:
         self.settings, self.role, self.rank = settings, role, rank
         self.specs = settings.specs(role, rank)
         self.device = own_device(settings, role, rank)
-        trained = {spec.of: spec.dtype or torch.bfloat16 for spec in settings.specs("trainer", 0).values()}
+        sources = [spec for trainer in range(settings.trainers) for spec in settings.specs("trainer", trainer).values()]
+        trained = {spec.of: spec.dtype or torch.bfloat16 for spec in sources}
         self.first = {name: tagged(spec, trained.get(spec.of, torch.bfloat16)) for name, spec in self.specs.items()}
         self.tensors = {
             name: torch.zeros(spec.shape(), dtype=spec.dtype or torch.bfloat16, device=self.device)

@@ -72,7 +72,10 @@ class Settings:
                 "ep": (self.train["ep"], inner // etp % self.train["ep"]),
                 "pp": (self.train["pp"], pp),
             }
-            return self.family.specs("megatron", mesh=mesh, experts=self.experts, spec="local", dtype=torch.bfloat16)
+            layers = self.family.size("layers")  # uneven where they do not divide
+            mine = range(layers * pp // self.train["pp"], layers * (pp + 1) // self.train["pp"])
+            options: dict[str, Any] = {"experts": self.experts, "spec": "local", "dtype": torch.bfloat16}
+            return self.family.specs("megatron", mesh=mesh, layers=list(mine), **options)
         mesh = {name: (size, rank % size) for name, size in self.rollout.items()}
         return self.family.specs(self.engine, mesh=mesh, dtype=torch.bfloat16)
 
