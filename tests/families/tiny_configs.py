@@ -68,6 +68,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], Published]] = {
         ),
     ),
     "mimo": ({**GROUPED, **DRAFT}, PLAIN),
+    "mimo tied": ({**GROUPED, **DRAFT, "tie_word_embeddings": True}, PLAIN),
     "qwen2_moe": ({**COMMON, "num_key_value_heads": 4, **SHARED, "mlp_only_layers": [0]}, QWEN_NAMES),
     "qwen3_moe": ({**GROUPED, **QWEN}, QWEN_NAMES),
     "qwen3_next": ({**GROUPED, **SHARED, **DELTA, **DRAFT}, QWEN_NAMES),
