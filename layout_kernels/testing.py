@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import random
+import socket
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -286,3 +288,18 @@ def assert_same_bytes(actual: torch.Tensor, expected: torch.Tensor, name: object
         f"{name}: {len(wrong)} of {actual.numel()} elements differ; the first at {where}: "
         f"bytes {held} ({actual[where]}), expected {wanted} ({expected[where]})"
     )
+
+
+def free_port() -> int:
+    """A TCP port of this machine on which nobody listens, for processes that are about to meet there.
+
+    It lies below the ports that systems hand out to connections: one of those could be taken before it is used.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise LayoutError("none of 100 ports between 20000 and 32000 is free")

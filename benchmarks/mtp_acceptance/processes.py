@@ -7,13 +7,14 @@ import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from layout_kernels.testing import free_port
 
 from .settings import Settings
 
@@ -53,7 +54,7 @@ def meeting_place(folder: Path, opens: bool) -> str:
     place = folder / "address"
     if opens:
         written = folder / "address.part"
-        written.write_text(f"127.0.0.1:{_free_port()}")
+        written.write_text(f"127.0.0.1:{free_port()}")
         written.rename(place)
     wait_for(place)
     return place.read_text()
@@ -168,9 +169,3 @@ def _read(name: str, child: Any, heard: queue.Queue[tuple[str, str | None]], log
 
 def _last_words(folder: Path, names: set[str]) -> str:
     return "".join(f"\n--- {name}\n{(folder / f'{name}.log').read_text()[-4000:]}" for name in sorted(names))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import LayoutError
+from ..testing import free_port
 from .settings import Settings
 
 Event = dict[str, Any]
@@ -93,7 +93,7 @@ def run(settings: Settings, listen: Callable[[Event], None]) -> Outcome:
     for role, count in (("trainer", settings.trainers), ("rollout", settings.rollouts)):
         for rank in range(count):
             settings.specs(role, rank)
-    settings = replace(settings, address=f"127.0.0.1:{_free_port()}")
+    settings = replace(settings, address=f"127.0.0.1:{free_port()}")
     outcome = Outcome(settings)
     places = {"report": outcome.reports, "verified": outcome.verified, "plain": outcome.plain, "ready": outcome.ready}
     with tempfile.TemporaryDirectory() as folder:
@@ -151,9 +151,3 @@ def _hear(who: str, process: subprocess.Popen[str], errors: Path, heard: queue.Q
     status = process.wait()
     said = "\n".join(errors.read_text().splitlines()[-12:]) if status and errors.exists() else ""
     heard.put({"event": "ended", "who": who, "status": status, "said": said})
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

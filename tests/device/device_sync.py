@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
 import sys
 import time
 from typing import Any
@@ -17,16 +16,9 @@ import torch
 import layout_kernels as lk
 from layout_kernels.backends.reference import cast
 from layout_kernels.families import published
-from layout_kernels.testing import assert_same_bytes, tagged
+from layout_kernels.testing import assert_same_bytes, free_port, tagged
 
 SCALE, STEPS, SECONDS = 2000, 2, 40
-
-
-def free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def rank(role: str, device: str, backend: str, address: str, answers: Any) -> None:

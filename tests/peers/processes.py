@@ -12,7 +12,6 @@ import faulthandler
 import importlib
 import multiprocessing
 import os
-import socket
 import sys
 import time
 import traceback
@@ -158,10 +157,3 @@ def _work(worker: Worker, pipe: Connection, log: Path, seconds: float) -> None:
         pipe.send((False, traceback.format_exc()))
     output.flush()
     os._exit(0)  # a process group that lost a member may wait at exit
-
-
-def free_port() -> int:
-    """A TCP port of this machine that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -16,6 +16,8 @@ import pytest
 from comparison import AGREE, SHOWS, as_numpy, largest_difference, receiving_side, token_batches
 from tiny_models import CONFIGS
 
+from layout_kernels.testing import free_port
+
 pytestmark = pytest.mark.peers
 
 ROUNDS = 2
@@ -107,7 +109,7 @@ def receiver(case: tuple[str, str, str, str], address: str) -> dict[str, Any]:
 @pytest.fixture(params=CASES, ids=lambda case: "-".join(case))
 def answers(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     case = request.param
-    address = f"127.0.0.1:{processes.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     workers = [
         processes.Worker(f"trainer{rank}", trainer, (rank, case, f"file://{tmp_path}/store", address))
         for rank in range(2)

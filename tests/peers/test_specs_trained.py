@@ -13,6 +13,7 @@ from test_end_to_end import receiver, test_trained_weights_give_the_same_logits,
 from tiny_models import CONFIGS
 
 from layout_kernels.families.judged import JUDGES
+from layout_kernels.testing import free_port
 
 pytestmark = pytest.mark.peers
 
@@ -33,7 +34,7 @@ CASES = [
 @pytest.fixture(params=CASES, ids=lambda case: "-".join(case))
 def answers(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     case = request.param
-    address = f"127.0.0.1:{processes.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     store = f"file://{tmp_path}/store"
     workers = [processes.Worker(f"trainer{rank}", trainer, (rank, case, store, address)) for rank in range(2)]
     workers.append(processes.Worker("receiver", receiver, (case, address)))

@@ -7,11 +7,12 @@ import faulthandler
 import multiprocessing
 import os
 import signal
-import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from layout_kernels.testing import free_port
 
 # The server imports torch once, and a worker is a fork of it: a killed one is back in a moment.
 SERVER = multiprocessing.get_context("forkserver")
@@ -107,6 +108,4 @@ class Workers(dict[str, Worker]):
 
 
 def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
